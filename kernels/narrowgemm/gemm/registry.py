@@ -1,0 +1,62 @@
+"""The kernels by name. A kernel's stem is its module, its key here and its key everywhere else."""
+
+import importlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from narrowgemm.errors import unknown_name
+from narrowgemm.problem import GemmProblem
+
+#: Kernel -> module in this package. A module with several kernels lists each of them.
+_MODULES = {
+    "xla_dot_f32": "xla_dot",
+    "xla_dot_bf16": "xla_dot",
+    "xla_dot_fp8_e4m3": "xla_dot",
+    "xla_scaled_dot_mxfp8": "xla_scaled_dot",
+    "xla_scaled_dot_nvfp4": "xla_scaled_dot",
+    "hopper_wgmma_bf16": "hopper_wgmma_bf16",
+    "hopper_wgmma_fp8": "hopper_wgmma_fp8",
+}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One way to do a GEMM.
+
+    name:        the stem.
+    arch:        what it runs on: "any", "hopper", "blackwell" or "tpu".
+    is_baseline: whether it is a vendor's or compiler's own GEMM, to be compared with.
+    a_formats, b_formats, out_formats: what it accepts, each pair of which `check` still has to admit.
+    config_type: the frozen dataclass of its choices (tiles, stages ...).
+    check:       (problem, config) -> None; raises UnsupportedError with the rule and the remedy.
+    candidates:  problem -> configs worth trying, best guess first; never empty for a problem that `check` admits
+                 with some config.
+    matmul:      (a, b, config, out_format, interpret=False) -> array. `a` and `b` are plain arrays or
+                 `QuantizedArray`s; traceable under jit.
+    """
+
+    name: str
+    arch: str
+    is_baseline: bool
+    a_formats: tuple[str, ...]
+    b_formats: tuple[str, ...]
+    out_formats: tuple[str, ...]
+    config_type: type
+    check: Callable[[GemmProblem, Any], None]
+    candidates: Callable[[GemmProblem], Sequence[Any]]
+    matmul: Callable[..., Any]
+
+
+def kernel_names() -> tuple[str, ...]:
+    """All kernels' names, sorted, without importing any of them."""
+    return tuple(sorted(_MODULES))
+
+
+def kernel_named(name: str) -> Kernel:
+    """The kernel called `name`. Raises ValueError, naming the nearest known ones, for any other."""
+    if name not in _MODULES:
+        raise ValueError(unknown_name("kernel", name, _MODULES))
+    module = importlib.import_module(f"narrowgemm.gemm.{_MODULES[name]}")
+    kernels: Iterable[Kernel] = module.KERNELS
+    return next(kernel for kernel in kernels if kernel.name == name)

@@ -1,0 +1,225 @@
+"""The schema of a result row: what one case of one device gave, and how it was obtained.
+
+A row is one line of JSON. `null` stands for «not known» and always has a reason beside it; there are no
+stand-in values. Units are SI and end the names. Statistics are computed on reading, never stored.
+"""
+
+from typing import Annotated, Literal, Self
+
+from narrowgemm.problem import GemmProblem
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+
+#: Major breaks readers, minor adds fields.
+SCHEMA_VERSION = "1.0"
+
+Mode = Literal["burst", "sustained"]
+Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
+Status = Literal["ok", "unsupported", "failed", "unstable"]
+
+
+class Strict(BaseModel):
+    """A record that refuses unknown keys and cannot be changed once made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class GemmCase(Strict):
+    """One GEMM to be done: the problem, the kernel, the data and the mode."""
+
+    kind: Literal["gemm"] = "gemm"
+    kernel: str
+    suite: str
+    m: PositiveInt
+    n: PositiveInt
+    k: PositiveInt
+    a_format: str
+    b_format: str
+    out_format: str
+    layout: Literal["mk_nk"] = "mk_nk"
+    epilogue: str = "none"
+    distribution: str
+    seed: int
+    mode: Mode
+    cache: Literal["rotated", "warm"]
+
+    @property
+    def problem(self) -> GemmProblem:
+        return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
+
+
+class RoofCase(Strict):
+    """A micro-benchmark of one roof of the device: bytes moved or operations done a launch are known exactly."""
+
+    kind: Literal["roof"] = "roof"
+    quantity: Literal["read", "copy", "flop"]
+    format: str | None = Field(None, description="format of the operands, for `flop` alone")
+    work: PositiveInt = Field(description="bytes (read, copy) or FLOP (flop) of one launch")
+    mode: Mode
+
+
+Case = Annotated[GemmCase | RoofCase, Field(discriminator="kind")]
+
+
+class Spread(Strict):
+    """Smallest, middle and largest of `count` readings."""
+
+    min: FiniteFloat
+    median: FiniteFloat
+    max: FiniteFloat
+    count: PositiveInt
+
+
+class StopRule(Strict):
+    """What ended the sampling."""
+
+    confidence: float = Field(gt=0, lt=1)
+    target_relative_half_width: PositiveFloat
+    min_samples: PositiveInt
+    max_samples: PositiveInt
+    budget_s: PositiveFloat
+    stopped_by: Literal["interval", "max_samples", "budget"]
+
+
+class Dropped(Strict):
+    """Samples that were taken and not used, kept with the reason."""
+
+    reason: str
+    samples_s: list[PositiveFloat]
+
+
+class Timing(Strict):
+    """Time of one launch. A sample is one train of `launches_per_sample` launches (burst) or one window (sustained)."""
+
+    samples_s: list[PositiveFloat] = Field(min_length=1, description="device time of one launch, one entry a train or window")
+    launches_per_sample: list[PositiveInt]
+    method: Literal["cupti", "wall_clock"]
+    wall_clock_samples_s: list[PositiveFloat] | None = Field(None, description="the same samples by wall clock, as a cross-check")
+    cross_check_reason: str | None = Field(None, description="why the two clocks differ by over 3%, or why there is only one")
+    warm_up_launches: int = Field(ge=0)
+    rotation_sets: PositiveInt
+    rotation_bytes: PositiveInt
+    stop_rule: StopRule
+    dropped: list[Dropped] = []
+
+    @model_validator(mode="after")
+    def _as_many_counts_as_samples(self) -> Self:
+        if len(self.launches_per_sample) != len(self.samples_s):
+            raise ValueError(f"{len(self.launches_per_sample)} launch counts for {len(self.samples_s)} samples")
+        return self
+
+
+class EnergyWindow(Strict):
+    """One window of back-to-back launches."""
+
+    window_s: PositiveFloat
+    launches: PositiveInt
+    counter_j: PositiveFloat | None
+    integrated_j: PositiveFloat | None
+
+
+class Energy(Strict):
+    """Energy of the windows of a sustained case, total and not idle-subtracted."""
+
+    source: Literal["counter", "integrated"] = Field(description="which reading is the result")
+    meter: str = Field(description="for example nvml or rapl")
+    scope: Literal["board", "package"]
+    windows: list[EnergyWindow] = Field(min_length=1)
+    idle_w: PositiveFloat | None
+    idle_reason: str | None = None
+    gain_error_relative: NonNegativeFloat | None = Field(description="systematic error of the sensor, not part of an interval")
+
+
+class Clocks(Strict):
+    """What the device did while it was timed."""
+
+    sm_hz: Spread | None
+    memory_hz: Spread | None
+    temperature_c: Spread | None
+    power_w: Spread | None
+    power_limit_w: PositiveFloat | None
+    throttle_reasons: dict[str, float] = Field(description="reason -> share of the readings that showed it")
+
+
+class Accuracy(Strict):
+    """Two errors, both relative Frobenius norms: of the kernel, and of the formats."""
+
+    kernel_error: NonNegativeFloat = Field(description="against float64 on the same quantised operands")
+    kernel_error_max: NonNegativeFloat = Field(description="largest |error| over the RMS of the exact result")
+    tolerance: PositiveFloat
+    format_error: NonNegativeFloat | None = Field(description="float64 on quantised operands against the originals")
+    checked_rows: PositiveInt
+    poisoned: bool = Field(description="whether the output held NaN before the run")
+
+
+class Compiled(Strict):
+    """What the compiler made of it: library calls of the HLO, and resources of our own machine code where known."""
+
+    hlo_calls: list[str] = Field(description="custom calls and dot fusions of the compiled HLO, in order, each once")
+    upcast: bool | None = Field(description="whether operands were widened before the multiply; null where it cannot be told")
+    registers: int | None = None
+    spill_bytes: int | None = None
+    shared_memory_bytes: int | None = None
+    tensor_memory_columns: int | None = None
+    code_bytes: int | None = None
+    compile_s: NonNegativeFloat | None = None
+    instructions: dict[str, int] | None = Field(None, description="SASS mnemonic -> count, tensor-core and TMA ones")
+    target: str | None = Field(None, description="compute capability or TPU generation compiled for")
+
+
+class Provenance(Strict):
+    """Where the row comes from."""
+
+    device: str = Field(description="slug of the device, the stem of its profile where there is one")
+    device_kind: str
+    device_uuid_hash: str | None
+    host_hash: str
+    git_commit: str | None
+    git_dirty: bool | None
+    sources_sha256: str
+    environment_sha256: str
+    versions: dict[str, str]
+    utc_time: str
+    command: str
+
+
+class Row(Strict):
+    """One case's result. `status` ok has timing and accuracy; any other status has its reason."""
+
+    schema_version: Literal["1.0"] = SCHEMA_VERSION
+    case: Case
+    config: dict[str, object] | None = None
+    tuned_table_sha256: str | None = None
+    evidence: Evidence
+    status: Status
+    reason: str | None = None
+    timing: Timing | None = None
+    energy: Energy | None = None
+    energy_reason: str | None = None
+    clocks: Clocks | None = None
+    clocks_reason: str | None = None
+    accuracy: Accuracy | None = None
+    compile: Compiled | None = None
+    provenance: Provenance
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        """Null and a reason go together; a measured `ok` row has its timing, and a GEMM its accuracy."""
+        if (self.status == "ok") == (self.reason is not None):
+            raise ValueError(f"status {self.status} with reason {self.reason!r}: a reason goes with every status but ok")
+        for name in ("energy", "clocks"):
+            known, reason = getattr(self, name), getattr(self, f"{name}_reason")
+            if self.evidence == "measured" and self.status == "ok" and (known is None) == (reason is None):
+                raise ValueError(f"{name} and {name}_reason: exactly one of them is null")
+        if self.evidence == "measured" and self.status == "ok":
+            if self.timing is None:
+                raise ValueError("a measured ok row has timing")
+            if self.case.kind == "gemm" and self.accuracy is None:
+                raise ValueError("a measured ok row of a GEMM has accuracy")
+        if self.status == "unstable" and self.timing is not None:
+            raise ValueError("an unstable row carries no statistics; its samples are in the reason's log")
+        return self
+
+    @property
+    def key(self) -> str:
+        """Identity of the case on its device: what a resumed run must not do twice."""
+        return f"{self.provenance.device}/{self.case.model_dump_json()}"
