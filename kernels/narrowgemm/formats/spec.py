@@ -5,6 +5,7 @@ NVFP4 description (block 16, E4M3 scales, one FP32 scale a tensor), and the defi
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -73,7 +74,7 @@ class Format:
         return self.code_bytes(rows, k) + self.scale_bytes(rows, k)
 
 
-def _elements(*rows: tuple[str, object, int, int, int, int, bool, bool]) -> dict[str, ElementFormat]:
+def _elements(*rows: tuple[str, Any, int, int, int, int, bool, bool]) -> dict[str, ElementFormat]:
     return {
         name: ElementFormat(
             name, bits, exponent_bits, mantissa_bits, bias, float(ml_dtypes.finfo(dtype).max), np.dtype(dtype), inf, nan

@@ -4,13 +4,23 @@ A row is one line of JSON. `null` stands for «not known» and always has a reas
 stand-in values. Units are SI and end the names. Statistics are computed on reading, never stored.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    FiniteFloat,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
 
 from narrowgemm.problem import GemmProblem
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
 #: Major breaks readers, minor adds fields.
-SCHEMA_VERSION = "1.0"
+SCHEMA_VERSION: Final = "1.0"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
@@ -90,11 +100,17 @@ class Dropped(Strict):
 class Timing(Strict):
     """Time of one launch. A sample is one train of `launches_per_sample` launches (burst) or one window (sustained)."""
 
-    samples_s: list[PositiveFloat] = Field(min_length=1, description="device time of one launch, one entry a train or window")
+    samples_s: list[PositiveFloat] = Field(
+        min_length=1, description="device time of one launch, one entry a train or window"
+    )
     launches_per_sample: list[PositiveInt]
     method: Literal["cupti", "wall_clock"]
-    wall_clock_samples_s: list[PositiveFloat] | None = Field(None, description="the same samples by wall clock, as a cross-check")
-    cross_check_reason: str | None = Field(None, description="why the two clocks differ by over 3%, or why there is only one")
+    wall_clock_samples_s: list[PositiveFloat] | None = Field(
+        None, description="the same samples by wall clock, as a cross-check"
+    )
+    cross_check_reason: str | None = Field(
+        None, description="why the two clocks differ by over 3%, or why there is only one"
+    )
     warm_up_launches: int = Field(ge=0)
     rotation_sets: PositiveInt
     rotation_bytes: PositiveInt
@@ -126,7 +142,9 @@ class Energy(Strict):
     windows: list[EnergyWindow] = Field(min_length=1)
     idle_w: PositiveFloat | None
     idle_reason: str | None = None
-    gain_error_relative: NonNegativeFloat | None = Field(description="systematic error of the sensor, not part of an interval")
+    gain_error_relative: NonNegativeFloat | None = Field(
+        description="systematic error of the sensor, not part of an interval"
+    )
 
 
 class Clocks(Strict):
@@ -155,7 +173,9 @@ class Compiled(Strict):
     """What the compiler made of it: library calls of the HLO, and resources of our own machine code where known."""
 
     hlo_calls: list[str] = Field(description="custom calls and dot fusions of the compiled HLO, in order, each once")
-    upcast: bool | None = Field(description="whether operands were widened before the multiply; null where it cannot be told")
+    upcast: bool | None = Field(
+        description="whether operands were widened before the multiply; null where it cannot be told"
+    )
     registers: int | None = None
     spill_bytes: int | None = None
     shared_memory_bytes: int | None = None
@@ -205,7 +225,9 @@ class Row(Strict):
     def _complete(self) -> Self:
         """Null and a reason go together; a measured `ok` row has its timing, and a GEMM its accuracy."""
         if (self.status == "ok") == (self.reason is not None):
-            raise ValueError(f"status {self.status} with reason {self.reason!r}: a reason goes with every status but ok")
+            raise ValueError(
+                f"status {self.status} with reason {self.reason!r}: a reason goes with every status but ok"
+            )
         for name in ("energy", "clocks"):
             known, reason = getattr(self, name), getattr(self, f"{name}_reason")
             if self.evidence == "measured" and self.status == "ok" and (known is None) == (reason is None):

@@ -1,0 +1,277 @@
+"""What can be configured: the protocol of measurement, suites of shapes, and campaigns. YAML, checked on reading."""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from narrowbench.errors import ConfigError
+from narrowbench.store.rows import Mode
+from narrowgemm.errors import unknown_name
+
+#: The checkout: configurations and results are found from here, whatever the working directory.
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS = ROOT / "configs"
+
+#: Kinds of device that a campaign can name, from what `narrowbench.measure.devices` finds.
+DeviceClass = Literal["cpu", "hopper", "blackwell", "gpu", "tpu"]
+
+Fraction = Annotated[float, Field(gt=0, lt=1)]
+NonNegative = Annotated[float, Field(ge=0)]
+
+
+class Settings(BaseModel):
+    """A mapping of a configuration: unknown keys are refused with the nearest known name."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys_only(cls, data: Any) -> Any:
+        if isinstance(data, dict):
+            for key in data:
+                if key not in cls.model_fields:
+                    raise ValueError(unknown_name("key", key, cls.model_fields))
+        return data
+
+
+class StopSettings(Settings):
+    """When sampling ends: the interval of the median is narrow enough, or a bound is reached."""
+
+    confidence: Fraction
+    target_relative_half_width: Fraction
+    min_samples: int = Field(ge=6, description="an order-statistic interval at 95% needs six")
+    max_samples: PositiveInt
+    budget_s: PositiveFloat
+
+    @model_validator(mode="after")
+    def _bounds_in_order(self) -> Self:
+        if self.max_samples < self.min_samples:
+            raise ValueError(f"max_samples={self.max_samples} is below min_samples={self.min_samples}")
+        return self
+
+
+class BurstSettings(Settings):
+    """Trains of launches from cool."""
+
+    train_s: PositiveFloat
+    idle_s: NonNegative
+    warm_up_launches: PositiveInt
+    clock_floor: Fraction
+    stop: StopSettings
+
+
+class SustainedSettings(Settings):
+    """Windows of back-to-back launches once clock and temperature are flat."""
+
+    warm_up_s: PositiveFloat
+    flat_clock_relative: Fraction
+    flat_temperature_c: PositiveFloat
+    window_s: PositiveFloat
+    start_jitter_s: NonNegative
+    stop: StopSettings
+
+
+class CrossCheckSettings(Settings):
+    """Where device time and wall clock have to agree, and how closely."""
+
+    min_launch_s: PositiveFloat
+    max_relative_difference: Fraction
+
+
+class EnergySettings(Settings):
+    """Windows and readings of the energy meters."""
+
+    min_window_s: PositiveFloat
+    idle_s: PositiveFloat
+    poll_s: PositiveFloat
+
+
+class Protocol(Settings):
+    """How every case is measured."""
+
+    burst: BurstSettings
+    sustained: SustainedSettings
+    rotation_l2_multiple: float = Field(ge=1)
+    cross_check: CrossCheckSettings
+    energy: EnergySettings
+
+
+class ShapeEntry(Settings):
+    """One layer, or one plain shape, at one or more extents of M."""
+
+    name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
+    m: list[PositiveInt] = Field(min_length=1)
+    n: PositiveInt
+    k: PositiveInt
+    origin: str = Field(min_length=1, description="model and layer, or why this shape is here")
+
+
+class Shape(Settings):
+    """One M, N, K with its name in the suite and where it comes from."""
+
+    name: str
+    m: PositiveInt
+    n: PositiveInt
+    k: PositiveInt
+    origin: str
+
+
+class Suite(Settings):
+    """A named set of shapes: `configs/suites/<name>.yaml`."""
+
+    title: str
+    entries: list[ShapeEntry] = Field(min_length=1)
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """Every shape, in the file's order."""
+        return tuple(
+            Shape(
+                name=f"{entry.name}-m{m}" if len(entry.m) > 1 else entry.name,
+                m=m,
+                n=entry.n,
+                k=entry.k,
+                origin=entry.origin,
+            )
+            for entry in self.entries
+            for m in entry.m
+        )
+
+    @model_validator(mode="after")
+    def _each_shape_once(self) -> Self:
+        seen: dict[tuple[int, int, int], str] = {}
+        for shape in self.shapes:
+            extents = (shape.m, shape.n, shape.k)
+            if extents in seen:
+                raise ValueError(f"{shape.name} and {seen[extents]} are both m={shape.m}, n={shape.n}, k={shape.k}")
+            seen[extents] = shape.name
+        return self
+
+
+class PlanEntry(Settings):
+    """Kernels × suites × modes × distributions × output formats to measure on one class of devices."""
+
+    kernels: list[str] = Field(min_length=1)
+    suites: list[str] = Field(min_length=1)
+    modes: list[Mode] = Field(min_length=1)
+    distributions: list[str] = Field(default=["normal"], min_length=1)
+    out_formats: list[str] = Field(default=["bf16"], min_length=1)
+    operands: list[tuple[str, str]] | None = Field(
+        None, description="formats of a and b; null: the kernel's first of each"
+    )
+    caches: list[Literal["rotated", "warm"]] = Field(default=["rotated"], min_length=1)
+
+
+class Setting(Settings):
+    """What a case is beside its shape."""
+
+    mode: Mode
+    distribution: str
+    out_format: str
+    operands: tuple[str, str] | None
+    cache: Literal["rotated", "warm"]
+
+
+class Campaign(Settings):
+    """What is measured, by class of device: `configs/main.yaml` and its like."""
+
+    title: str
+    devices: Literal["auto"] | list[str] = Field("auto", description="slugs; auto: every device of this machine")
+    seed: int = Field(0, ge=0)
+    plan: dict[DeviceClass, list[PlanEntry]]
+    roof_modes: list[Mode] = Field(min_length=1)
+    job_budget_s: PositiveFloat | None = Field(
+        None, description="a job starts no further case after this; it names the rest"
+    )
+    protocol: dict[str, Any] = Field(default={}, description="values that replace those of configs/protocol.yaml")
+
+    @model_validator(mode="after")
+    def _protocol_is_one(self) -> Self:
+        merged_protocol(self.protocol)
+        return self
+
+    def jobs(self, device_class: DeviceClass) -> tuple[tuple[str, str], ...]:
+        """Pairs of kernel and suite to measure on such a device, each once, in the plan's order."""
+        pairs = [(k, s) for entry in self.plan.get(device_class, []) for k in entry.kernels for s in entry.suites]
+        return tuple(dict.fromkeys(pairs))
+
+    def settings(self, device_class: DeviceClass, kernel: str, suite: str) -> tuple[Setting, ...]:
+        """The settings at which that job measures each shape, each once, in the plan's order."""
+        entries = [e for e in self.plan.get(device_class, []) if kernel in e.kernels and suite in e.suites]
+        return tuple(dict.fromkeys(setting for entry in entries for setting in _settings_of(entry)))
+
+
+def _settings_of(entry: PlanEntry) -> Iterator[Setting]:
+    choices = product(entry.modes, entry.distributions, entry.out_formats, entry.operands or (None,), entry.caches)
+    for mode, distribution, out_format, operands, cache in choices:
+        yield Setting(mode=mode, distribution=distribution, out_format=out_format, operands=operands, cache=cache)
+
+
+def load_protocol(campaign: Campaign | None = None) -> Protocol:
+    """The protocol of `configs/protocol.yaml`, with the campaign's own values put over it."""
+    return merged_protocol(campaign.protocol if campaign else {})
+
+
+def merged_protocol(overrides: dict[str, Any]) -> Protocol:
+    """The protocol with single values replaced. Raises ConfigError that lists every fault with its key."""
+    return parse(Protocol, _merged(_read_mapping(CONFIGS / "protocol.yaml"), overrides), "protocol")
+
+
+def _merged(base: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    return base | {
+        key: _merged(base[key], value) if isinstance(value, dict) and isinstance(base.get(key), dict) else value
+        for key, value in over.items()
+    }
+
+
+def suite_names() -> tuple[str, ...]:
+    """Names of all suites, sorted."""
+    return tuple(sorted(path.stem for path in (CONFIGS / "suites").glob("*.yaml")))
+
+
+def load_suite(name: str) -> Suite:
+    """The suite called `name`. Raises ConfigError that names the nearest known suites, or the fault in the file."""
+    if name not in suite_names():
+        raise ConfigError(unknown_name("suite", name, suite_names()))
+    return load(Suite, CONFIGS / "suites" / f"{name}.yaml")
+
+
+def load_campaign(path: Path) -> Campaign:
+    """The campaign of a file. Raises ConfigError that names file, key and nearest known name."""
+    campaign = load(Campaign, path)
+    for suite in {s for entries in campaign.plan.values() for entry in entries for s in entry.suites}:
+        load_suite(suite)
+    return campaign
+
+
+def load[Model: Settings](model: type[Model], path: Path) -> Model:
+    """The YAML file at `path` as `model`. Raises ConfigError that lists every fault with its key."""
+    return parse(model, _read_mapping(path), str(path))
+
+
+def parse[Model: Settings](model: type[Model], data: object, source: str) -> Model:
+    """`data` as `model`. Raises ConfigError that lists every fault with its key; `source` is what it calls the data."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        faults = [
+            f"{'.'.join(map(str, e['loc'])) or 'top level'}: {e['msg'].removeprefix('Value error, ')}"
+            for e in error.errors()
+        ]
+        raise ConfigError(f"{source}: " + "; ".join(faults)) from error
+
+
+def _read_mapping(path: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path}: holds {type(data).__name__}, not a mapping of keys")
+    return data
