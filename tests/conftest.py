@@ -1,0 +1,100 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from narrowbench.store.rows import GemmCase, Provenance, RoofCase, Row
+
+_TIMING: dict[str, Any] = {
+    "samples_s": [1.0e-3, 1.1e-3, 1.2e-3, 1.0e-3, 1.05e-3, 1.15e-3],
+    "launches_per_sample": [20] * 6,
+    "method": "wall_clock",
+    "cross_check_reason": "there is only one clock",
+    "warm_up_launches": 3,
+    "rotation_sets": 2,
+    "rotation_bytes": 1024,
+    "stop_rule": {
+        "confidence": 0.95,
+        "target_relative_half_width": 0.01,
+        "min_samples": 6,
+        "max_samples": 6,
+        "budget_s": 1.0,
+        "stopped_by": "max_samples",
+    },
+}
+
+
+def _provenance(**changes: Any) -> Provenance:
+    known: dict[str, Any] = {
+        "device": "cpu-test",
+        "device_kind": "A CPU of the tests",
+        "device_uuid_hash": None,
+        "host_hash": "0" * 16,
+        "git_commit": "1" * 40,
+        "git_dirty": False,
+        "sources_sha256": "2" * 64,
+        "environment_sha256": "3" * 64,
+        "versions": {"jax": "0.11.2"},
+        "utc_time": "2026-01-01T00:00:00Z",
+        "command": "narrowbench measure",
+    }
+    return Provenance.model_validate(known | {k: v for k, v in changes.items() if k in known})
+
+
+@pytest.fixture
+def make_row() -> Callable[..., Row]:
+    """A function that makes a measured, ok row of a GEMM; its keywords change fields of case and provenance."""
+
+    def make(**changes: Any) -> Row:
+        case: dict[str, Any] = {
+            "kernel": "xla_dot_f32",
+            "suite": "smoke",
+            "m": 128,
+            "n": 128,
+            "k": 128,
+            "a_format": "f32",
+            "b_format": "f32",
+            "out_format": "f32",
+            "distribution": "normal",
+            "seed": 0,
+            "mode": "burst",
+            "cache": "rotated",
+        }
+        case |= {k: v for k, v in changes.items() if k in case}
+        return Row.model_validate(
+            {
+                "case": GemmCase.model_validate(case),
+                "evidence": "measured",
+                "status": "ok",
+                "timing": _TIMING,
+                "energy_reason": "no meter in the tests",
+                "clocks_reason": "no clock in the tests",
+                "accuracy": {"kernel_error": 1e-7, "kernel_error_max": 1e-6, "tolerance": 1e-5, "format_error": 0.0,
+                             "checked_rows": 128, "poisoned": True},
+                "provenance": _provenance(**changes),
+            }
+        )  # fmt: skip
+
+    return make
+
+
+@pytest.fixture
+def make_roof_row() -> Callable[..., Row]:
+    """A function that makes a measured, ok row of a roof; its keywords change fields of case and provenance."""
+
+    def make(**changes: Any) -> Row:
+        case: dict[str, Any] = {"quantity": "read", "format": None, "work": 1 << 20, "mode": "burst"}
+        case |= {k: v for k, v in changes.items() if k in case}
+        return Row.model_validate(
+            {
+                "case": RoofCase.model_validate(case),
+                "evidence": "measured",
+                "status": "ok",
+                "timing": _TIMING,
+                "energy_reason": "no meter in the tests",
+                "clocks_reason": "no clock in the tests",
+                "provenance": _provenance(**changes),
+            }
+        )
+
+    return make

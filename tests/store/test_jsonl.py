@@ -1,0 +1,190 @@
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from narrowbench.errors import StoreError
+from narrowbench.store import jsonl
+from narrowbench.store.rows import Row
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "cpu" / "xla_dot_f32" / "smoke.jsonl"
+
+
+def test_rows_come_back_as_they_went_in(path, make_row):
+    rows = [make_row(m=m) for m in (1, 2, 3)]
+    for row in rows:
+        jsonl.append(path, row)
+    found = jsonl.scan(path)
+    assert list(found.rows) == rows
+    assert not found.faults
+    assert found.torn_bytes == 0
+
+
+def test_a_missing_file_holds_nothing(path):
+    assert jsonl.scan(path) == jsonl.resume(path) == jsonl.Scan((), (), 0)
+    assert not path.exists()
+
+
+def _damage(path: Path, make_row, line: bytes) -> jsonl.Scan:
+    """Three rows, the middle one replaced by `line`; returns what a scan finds."""
+    for m in (1, 2, 3):
+        jsonl.append(path, make_row(m=m))
+    first, _, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(first + line + b"\n" + last)
+    found = jsonl.scan(path)
+    assert [row.case.m for row in found.rows] == [1, 3]
+    (fault,) = found.faults
+    assert (fault.path, fault.line) == (path, 2)
+    return found
+
+
+@pytest.mark.parametrize(
+    "line", [b"", b"{", b"\xff\xfe", b"null", b"[1]"], ids=["blank", "cut", "not text", "null", "list"]
+)
+def test_a_corrupt_line_loses_itself_alone(path, make_row, line):
+    _damage(path, make_row, line)
+
+
+def test_a_fault_names_file_line_and_field(path, make_row):
+    data = json.loads(make_row().model_dump_json())
+    data["timing"]["samples_s"][1] = -1.0
+    found = _damage(path, make_row, json.dumps(data).encode())
+    assert found.faults[0].field == "timing.samples_s.1"
+    assert str(found.faults[0]).startswith(f"{path}:2: timing.samples_s.1: ")
+
+
+def test_an_unknown_key_is_a_fault(path, make_row):
+    data = json.loads(make_row().model_dump_json()) | {"reasn": "typo"}
+    assert _damage(path, make_row, json.dumps(data).encode()).faults[0].field == "reasn"
+
+
+@pytest.mark.parametrize("version", ["2.0", "0.9", "1.99", "1", None, 1.0, "one"])
+def test_another_schema_version_is_named_with_ours(path, make_row, version):
+    data = json.loads(make_row().model_dump_json()) | {"schema_version": version}
+    fault = _damage(path, make_row, json.dumps(data).encode()).faults[0]
+    assert fault.field == "schema_version"
+    assert repr(version) in fault.reason
+    assert "1.0" in fault.reason
+
+
+@pytest.mark.parametrize("kept", [1, 40, -1], ids=["one byte", "some bytes", "all but the newline"])
+def test_a_torn_last_line_is_never_parsed_and_is_cut_on_resuming(path, make_row, kept):
+    for m in (1, 2):
+        jsonl.append(path, make_row(m=m))
+    whole = path.read_bytes()
+    line = make_row(m=3).model_dump_json().encode() + b"\n"
+    path.write_bytes(whole + line[:kept])
+
+    found = jsonl.scan(path)
+    assert [row.case.m for row in found.rows] == [1, 2]
+    assert found.torn_bytes == len(line[:kept])
+    with pytest.raises(StoreError, match="torn"):
+        jsonl.append(path, make_row(m=4))
+    with pytest.raises(StoreError, match="torn"):
+        jsonl.read([path])
+
+    assert jsonl.resume(path).torn_bytes == len(line[:kept])
+    assert path.read_bytes() == whole
+    jsonl.append(path, make_row(m=4))
+    assert [row.case.m for row in jsonl.read([path])] == [1, 2, 4]
+
+
+def test_read_lists_every_fault_of_every_file(tmp_path):
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("{\n")
+    with pytest.raises(StoreError) as caught:
+        jsonl.read([tmp_path / "one", tmp_path / "two"])
+    assert f"{tmp_path / 'one'}:1" in str(caught.value)
+    assert f"{tmp_path / 'two'}:1" in str(caught.value)
+
+
+def test_newest_keeps_the_last_row_of_a_case(make_row):
+    old = make_row(m=1, utc_time="2026-01-01T00:00:00Z")
+    new = make_row(m=1, utc_time="2026-01-02T00:00:00Z")
+    other = make_row(m=2, utc_time="2026-01-01T00:00:00Z")
+    assert jsonl.newest([new, other, old]) == [new, other]
+
+
+#: Run by a fresh Python: appends the rows of standard input to the file named first, saying how far it came.
+_WRITER = textwrap.dedent("""
+    import resource, signal, sys
+    from pathlib import Path
+    from narrowbench.store import jsonl
+    from narrowbench.store.rows import Row
+    path, limit = Path(sys.argv[1]), int(sys.argv[2])
+    rows = [Row.model_validate_json(line) for line in sys.stdin]
+    done = {row.key for row in jsonl.resume(path).rows}
+    if limit:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+    for row in rows:
+        if row.key not in done:
+            jsonl.append(path, row)
+            print(row.case.m, flush=True)
+""")
+
+
+def _write_in_another_process(path: Path, rows: list[Row], limit_bytes: int = 0) -> subprocess.Popen[str]:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _WRITER, str(path), str(limit_bytes)],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+    )  # fmt: skip
+    assert process.stdin is not None
+    process.stdin.writelines(row.model_dump_json() + "\n" for row in rows)
+    process.stdin.close()
+    return process
+
+
+def test_a_killed_writer_resumes_and_no_case_is_lost_or_doubled(path, make_row):
+    rows = [make_row(m=m) for m in range(1, 201)]
+    with _write_in_another_process(path, rows) as killed:
+        assert killed.stdout is not None
+        while killed.stdout.readline().strip() != "20":
+            pass
+        killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    survived = jsonl.scan(path)
+    assert not survived.faults
+    assert 20 <= len(survived.rows) < 200
+    path.write_bytes(path.read_bytes() + b'{"schema_version": "1.')  # what a kill inside a write can leave
+
+    with _write_in_another_process(path, rows) as resumed:
+        pass
+    assert resumed.wait() == 0
+    assert [row.case.m for row in jsonl.read([path])] == list(range(1, 201))
+
+
+def test_a_full_disk_leaves_whole_lines_only(path, make_row):
+    rows = [make_row(m=m) for m in range(1, 11)]
+    limit_bytes = int(3.5 * len(rows[0].model_dump_json()))
+    with _write_in_another_process(path, rows, limit_bytes) as process:
+        assert process.stderr is not None
+        message = process.stderr.read()
+    assert process.wait() == 1
+    assert "OSError" in message
+    found = jsonl.scan(path)
+    assert [row.case.m for row in found.rows] == [1, 2, 3]
+    assert found.torn_bytes == 0
+
+
+def test_a_disk_that_refuses_to_sync_takes_the_line_back(path, make_row, monkeypatch):
+    jsonl.append(path, make_row(m=1))
+    before = path.read_bytes()
+
+    def no_space(_descriptor):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        jsonl.append(path, make_row(m=2))
+    assert path.read_bytes() == before
