@@ -159,7 +159,8 @@ def test_a_killed_writer_resumes_and_no_case_is_lost_or_doubled(path, make_row):
     path.write_bytes(path.read_bytes() + b'{"schema_version": "1.')  # what a kill inside a write can leave
 
     with _write_in_another_process(path, rows) as resumed:
-        pass
+        assert resumed.stdout is not None
+        assert resumed.stdout.read().split() == [str(m) for m in range(len(survived.rows) + 1, 201)]
     assert resumed.wait() == 0
     assert [row.case.m for row in jsonl.read([path])] == list(range(1, 201))
 

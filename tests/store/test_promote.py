@@ -44,7 +44,7 @@ def test_a_different_row_is_replaced_only_on_request(tmp_path, record, make_row)
     (first,) = promote(_raw(tmp_path, make_row(m=1), make_row(m=2)), record)
     before = first.path.read_bytes()
     newer = _raw(tmp_path, make_row(m=1, utc_time="2026-02-01T00:00:00Z"), make_row(m=3))
-    with pytest.raises(StoreError, match="1 rows differ.*--replace"):
+    with pytest.raises(StoreError, match=r"1 rows differ.*--replace"):
         promote(newer, record)
     assert first.path.read_bytes() == before
 
@@ -58,7 +58,7 @@ def test_a_different_row_is_replaced_only_on_request(tmp_path, record, make_row)
 @pytest.mark.parametrize("unclean", [{"git_dirty": True}, {"git_dirty": None}, {"git_commit": None, "git_dirty": None}])
 def test_unknown_or_edited_sources_are_refused_unless_allowed(tmp_path, record, make_row, unclean):
     raw = _raw(tmp_path, make_row(m=1), make_row(m=2, **unclean))
-    with pytest.raises(StoreError, match="of 2 rows.*--allow-dirty"):
+    with pytest.raises(StoreError, match=r"of 2 rows.*--allow-dirty"):
         promote(raw, record)
     assert not record.exists()
     assert promote(raw, record, allow_dirty=True)[0].added == 2
