@@ -1,0 +1,110 @@
+"""Thin access to NVML and libcuda: what NVIDIA GPUs are here and what they say of themselves. No JAX.
+
+`pynvml` is handed in everywhere, so that tests hand in a fake and nothing else is simulated.
+"""
+
+import ctypes
+import hashlib
+import importlib
+from dataclasses import dataclass
+from typing import Any
+
+#: CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE of cuda.h.
+_L2_CACHE_SIZE = 38
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One NVIDIA GPU that CUDA lets this process use.
+
+    ordinal:        CUDA's number for it, which is also JAX's; None if CUDA could not be asked.
+    bus_id:         PCI address, by which NVML and CUDA agree on a GPU whatever their order.
+    capability:     compute capability, (major, minor).
+    l2_bytes:       None with `l2_reason` if CUDA could not be asked.
+    """
+
+    name: str
+    bus_id: str
+    uuid_hash: str
+    capability: tuple[int, int]
+    ordinal: int | None
+    l2_bytes: int | None
+    l2_reason: str | None
+
+
+def short_hash(text: str) -> str:
+    """Sixteen hexadecimal digits that stand for a name nobody else should read."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def start_nvml(nvml: Any = None) -> tuple[Any, str | None]:
+    """NVML, started, and None; or None and why it cannot be used here."""
+    if nvml is None:
+        nvml = importlib.import_module("pynvml")
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        return None, f"NVML does not start: {error}"
+    return nvml, None
+
+
+class Cuda:
+    """The driver library, asked without making a context, so that no memory of the GPU is taken."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._check("cuInit", library.cuInit(0))
+
+    @classmethod
+    def open(cls) -> tuple["Cuda | None", str | None]:
+        """The driver library and None; or None and why not."""
+        try:
+            return cls(ctypes.CDLL("libcuda.so.1")), None
+        except OSError as error:
+            return None, f"libcuda cannot be loaded: {error}"
+
+    @staticmethod
+    def _check(call: str, status: int) -> None:
+        if status != 0:
+            raise OSError(f"{call} returned CUDA error {status}")
+
+    def ordinal(self, bus_id: str) -> int | None:
+        """CUDA's number of the GPU at this address; None where CUDA_VISIBLE_DEVICES hides it."""
+        device = ctypes.c_int()
+        if self._library.cuDeviceGetByPCIBusId(ctypes.byref(device), bus_id.encode()) != 0:
+            return None
+        return device.value
+
+    def l2_bytes(self, ordinal: int) -> int:
+        value = ctypes.c_int()
+        status = self._library.cuDeviceGetAttribute(ctypes.byref(value), _L2_CACHE_SIZE, ordinal)
+        self._check("cuDeviceGetAttribute", status)
+        return value.value
+
+
+def gpus(nvml: Any, cuda: Cuda | None, cuda_reason: str | None) -> list[Gpu]:
+    """The GPUs that NVML lists and CUDA does not hide, in CUDA's order."""
+    found = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        handle = nvml.nvmlDeviceGetHandleByIndex(index)
+        bus_id = text(nvml.nvmlDeviceGetPciInfo(handle).busIdLegacy)
+        ordinal = cuda.ordinal(bus_id) if cuda else None
+        if cuda and ordinal is None:
+            continue
+        found.append(
+            Gpu(
+                name=text(nvml.nvmlDeviceGetName(handle)),
+                bus_id=bus_id,
+                uuid_hash=short_hash(text(nvml.nvmlDeviceGetUUID(handle))),
+                capability=tuple(nvml.nvmlDeviceGetCudaComputeCapability(handle)),
+                ordinal=ordinal,
+                l2_bytes=cuda.l2_bytes(ordinal) if cuda and ordinal is not None else None,
+                l2_reason=cuda_reason,
+            )
+        )
+    return sorted(found, key=lambda gpu: (gpu.ordinal is None, gpu.ordinal))
+
+
+def text(value: bytes | str) -> str:
+    """Older NVML bindings hand out bytes."""
+    return value.decode() if isinstance(value, bytes) else value
