@@ -1,0 +1,215 @@
+"""Synthetic rows: plainly made up, from a two-roof model with seeded noise. They never leave the tests."""
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from narrowbench.report import frame as frames
+from narrowbench.store.rows import Row
+from narrowgemm.problem import GemmProblem
+
+SQUARE = [(n, n, n) for n in (1024, 2048, 4096, 8192)]
+DECODE = [(m, 8192, 8192) for m in (1, 16, 64)]
+FORMATS = {
+    "xla_dot_f32": ("f32", "f32"),
+    "xla_dot_bf16": ("bf16", "bf16"),
+    "xla_dot_fp8_e4m3": ("fp8_e4m3", "fp8_e4m3"),
+    "hopper_wgmma_bf16": ("bf16", "bf16"),
+    "hopper_wgmma_fp8": ("fp8_e4m3", "fp8_e4m3"),
+    "hopper_wgmma_w4a8": ("fp8_e4m3", "mxfp4"),
+}
+RATES = {"f32": 50e12, "bf16": 800e12, "fp8_e4m3": 1500e12}
+#: device -> (speed relative to RATES, bytes/s, meter, kernels)
+DEVICES = {
+    "nvidia-h200": (1.0, 4.2e12, "nvml", tuple(FORMATS)[1:]),
+    "synthetic-cpu": (1e-3, 2e10, None, ("xla_dot_f32", "xla_dot_bf16")),
+}
+
+
+def _provenance(device: str) -> dict[str, Any]:
+    return {
+        "device": device,
+        "device_kind": f"synthetic {device}",
+        "device_uuid_hash": None,
+        "host_hash": "synthetic",
+        "git_commit": "0" * 40,
+        "git_dirty": False,
+        "sources_sha256": "1" * 64,
+        "environment_sha256": "2" * 64,
+        "versions": {"jax": "0.11.2", "driver": "synthetic"},
+        "utc_time": "2026-01-02T03:04:05Z",
+        "command": "synthetic",
+    }
+
+
+def _timing(time_s: float, rng: np.random.Generator, count: int = 12) -> dict[str, Any]:
+    return {
+        "samples_s": list(time_s * rng.normal(1.0, 0.01, count)),
+        "launches_per_sample": [20] * count,
+        "method": "cupti",
+        "cross_check_reason": "synthetic",
+        "warm_up_launches": 3,
+        "rotation_sets": 2,
+        "rotation_bytes": 200_000_000,
+        "stop_rule": {
+            "confidence": 0.95,
+            "target_relative_half_width": 0.01,
+            "min_samples": 10,
+            "max_samples": 40,
+            "budget_s": 30.0,
+            "stopped_by": "interval",
+        },
+    }
+
+
+def _energy(time_s: float, power_w: float, rng: np.random.Generator) -> dict[str, Any]:
+    launches = int(5 / time_s)
+    joules = [float(power_w * 5 * rng.normal(1.0, 0.005)) for _ in range(10)]
+    windows = [{"window_s": 5.0, "launches": launches, "counter_j": j, "integrated_j": j * 1.01} for j in joules]
+    return {
+        "source": "counter",
+        "meter": "nvml",
+        "scope": "board",
+        "windows": windows,
+        "idle_w": 75.0,
+        "gain_error_relative": 0.05,
+    }
+
+
+def _spread(value: float) -> dict[str, Any]:
+    return {"min": 0.95 * value, "median": value, "max": 1.02 * value, "count": 100}
+
+
+def _measured(device: str, case: dict[str, Any], time_s: float, power_w: float, seed: int) -> dict[str, Any]:
+    rng = np.random.default_rng(seed)
+    meter = DEVICES[device][2] if case["mode"] == "sustained" else None
+    return {
+        "case": case,
+        "evidence": "measured",
+        "status": "ok",
+        "timing": _timing(time_s, rng),
+        "energy": _energy(time_s, power_w, rng) if meter else None,
+        "energy_reason": None if meter else "synthetic: no meter",
+        "clocks": {
+            "sm_hz": _spread(1.4e9 if case["mode"] == "sustained" else 1.9e9),
+            "memory_hz": None,
+            "temperature_c": _spread(60),
+            "power_w": _spread(power_w),
+            "power_limit_w": 700.0,
+            "throttle_reasons": {"sw_power_cap": 0.9},
+        },
+        "provenance": _provenance(device),
+    }
+
+
+def gemm_row(
+    kernel: str = "hopper_wgmma_fp8",
+    shape: tuple[int, int, int] = (8192, 8192, 8192),
+    device: str = "nvidia-h200",
+    mode: str = "burst",
+    distribution: str = "normal",
+    suite: str = "square",
+    seed: int = 1,
+    **changes: Any,
+) -> Row:
+    """A measured row whose time is that of the slower roof, a little more in sustained mode."""
+    a_format, b_format = FORMATS[kernel]
+    m, n, k = shape
+    speed, bandwidth, _, _ = DEVICES[device]
+    problem = GemmProblem(m, n, k, a_format, b_format)
+    slowdown = {"burst": 1.0, "sustained": 1.18}[mode] * {"zeros": 0.85, "integers": 0.95}.get(distribution, 1.0)
+    slowdown *= 1.03 if kernel.startswith("xla") else 1.0
+    time_s = slowdown * max(problem.flop / (0.95 * RATES[a_format] * speed), problem.bytes / (0.9 * bandwidth))
+    case = {
+        "kind": "gemm",
+        "kernel": kernel,
+        "suite": suite,
+        **dict(zip("mnk", shape, strict=True)),
+        "a_format": a_format,
+        "b_format": b_format,
+        "out_format": "bf16",
+        "distribution": distribution,
+        "seed": 0,
+        "mode": mode,
+        "cache": "rotated",
+    }
+    record = _measured(device, case, time_s, {"zeros": 426.0}.get(distribution, 690.0), seed)
+    record["accuracy"] = {
+        "kernel_error": 1.1e-3,
+        "kernel_error_max": 8e-3,
+        "tolerance": 4e-3,
+        "format_error": {"f32": 0.0, "bf16": 2e-3, "fp8_e4m3": 3.7e-2}[a_format],
+        "checked_rows": m,
+        "poisoned": True,
+    }
+    record["compile"] = {"hlo_calls": [f"__synthetic${kernel}"], "upcast": False}
+    return Row.model_validate(record | changes)
+
+
+def roof_row(quantity: str, work: int, time_s: float, roof_format: str | None = None, **where: str) -> Row:
+    """A measured roof of a device."""
+    case = {"kind": "roof", "quantity": quantity, "format": roof_format, "work": work, "mode": where["mode"]}
+    return Row.model_validate(_measured(where["device"], case, time_s, 690.0, 7))
+
+
+def compiled_row(kernel: str = "hopper_wgmma_fp8") -> Row:
+    """A row of evidence `compiled`: resources, no time."""
+    record = gemm_row(kernel).model_dump()
+    nothing = dict.fromkeys(("timing", "energy", "energy_reason", "clocks", "clocks_reason", "accuracy"))
+    resources = {"hlo_calls": ["mosaic_gpu_v2"], "upcast": None, "registers": 168, "spill_bytes": 0, "target": "9.0"}
+    return Row.model_validate(record | nothing | {"evidence": "compiled", "compile": resources})
+
+
+def unsupported_row() -> Row:
+    """A case that its kernel cannot do."""
+    changes: dict[str, Any] = dict.fromkeys(("timing", "energy", "energy_reason", "clocks", "accuracy", "compile"))
+    return gemm_row(shape=(100, 100, 100), status="unsupported", reason="synthetic: k=100 is too odd", **changes)
+
+
+def device_rows(device: str) -> Iterator[Row]:
+    """Every kernel of the device on every shape, in both modes, and its roofs."""
+    speed, bandwidth, _, kernels = DEVICES[device]
+    for mode in ("burst", "sustained"):
+        where = {"device": device, "mode": mode}
+        held = {"burst": 1.0, "sustained": 0.84}[mode]
+        for quantity in ("read", "copy"):
+            yield roof_row(quantity, 10**9, 1e9 / bandwidth, **where)
+        for name in {FORMATS[kernel][0] for kernel in kernels}:
+            yield roof_row("flop", 10**12, 1e12 / (RATES[name] * speed * held), name, **where)
+        for seed, (kernel, (shape, suite)) in enumerate(product(kernels, _shapes())):
+            yield gemm_row(kernel, shape, device, mode, suite=suite, seed=seed)
+    for kernel, data in product(kernels, ("zeros", "uniform", "integers")):
+        yield gemm_row(kernel, SQUARE[-1], device, "sustained", data)
+
+
+def _shapes() -> Iterator[tuple[tuple[int, int, int], str]]:
+    yield from ((shape, "square") for shape in SQUARE)
+    yield from ((shape, "llm_decode") for shape in DECODE)
+
+
+@pytest.fixture(scope="session")
+def rows() -> list[Row]:
+    """Rows of every kind: two devices, both modes, roofs, an unsupported case and a compiled one."""
+    return [*device_rows("nvidia-h200"), *device_rows("synthetic-cpu"), unsupported_row(), compiled_row()]
+
+
+@pytest.fixture(scope="session")
+def frame(rows: list[Row]) -> pd.DataFrame:
+    """The synthetic rows as the record's frame."""
+    return frames.collect(rows, "record")
+
+
+@pytest.fixture(scope="session")
+def empty_frame() -> pd.DataFrame:
+    """A frame without a row."""
+    return frames.collect([], "record")
+
+
+@pytest.fixture
+def make_row() -> Callable[..., Row]:
+    """`gemm_row`, for a test that needs one of its own."""
+    return gemm_row

@@ -1,0 +1,106 @@
+"""The frame holds what the rows hold, in stated types, and survives Parquet."""
+
+import math
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pandera.errors
+import pytest
+
+from narrowbench.report import frame as frames
+from narrowbench.store.rows import Row
+
+
+def _only(frame: pd.DataFrame) -> pd.Series:
+    assert len(frame) == 1
+    return frame.iloc[0]
+
+
+def test_a_line_has_rates_of_the_median_and_a_turned_interval(make_row: Callable[..., Row]) -> None:
+    row = make_row(mode="sustained")
+    assert row.timing is not None
+    line = _only(frames.collect([row], "record"))
+    flop = 2 * 8192**3
+    assert line.flop == flop
+    assert line.flop_per_s == pytest.approx(flop / np.median(row.timing.samples_s))
+    assert line.flop_per_s_low == pytest.approx(flop / line.time_high_s)
+    assert line.flop_per_s_low < line.flop_per_s < line.flop_per_s_high
+    assert line.samples == 12
+    assert list(line.samples_s) == row.timing.samples_s
+
+
+def test_joules_are_a_launch_by_the_named_reading(make_row: Callable[..., Row]) -> None:
+    row = make_row(mode="sustained")
+    assert row.energy is not None
+    launches = row.energy.windows[0].launches
+    expected = np.median([w.counter_j for w in row.energy.windows]) / launches
+    line = _only(frames.collect([row], "record"))
+    assert line.energy_j == pytest.approx(expected)
+    assert line.j_per_flop == pytest.approx(expected / line.flop)
+    assert line.energy_net_j == pytest.approx(expected - 75.0 * 5.0 / launches)
+    integrated = row.model_copy(update={"energy": row.energy.model_copy(update={"source": "integrated"})})
+    assert _only(frames.collect([integrated], "record")).energy_j == pytest.approx(1.01 * expected)
+
+
+def test_nothing_stands_in_for_what_is_missing(make_row: Callable[..., Row]) -> None:
+    row = make_row(mode="burst")
+    assert row.timing is not None
+    few = row.timing.model_copy(update={"samples_s": [1e-3] * 5, "launches_per_sample": [20] * 5})
+    line = _only(frames.collect([row.model_copy(update={"timing": few})], "record"))
+    assert line.time_s == 1e-3
+    assert math.isnan(line.time_low_s)
+    assert math.isnan(line.energy_j)
+    assert line.energy_reason == "synthetic: no meter"
+    assert pd.isna(line.registers)
+
+
+def test_rows_of_every_kind_make_one_line_each(frame: pd.DataFrame, rows: list[Row]) -> None:
+    assert len(frame) == len(rows)
+    assert set(frame.kind) == {"gemm", "roof"}
+    roofs = frame[frame.kind == "roof"]
+    assert roofs[roofs.quantity == "read"].bytes_per_s.notna().all()
+    assert roofs[roofs.quantity == "flop"].flop_per_s.notna().all()
+    assert frame[frame.status == "unsupported"].time_s.isna().all()
+    assert _only(frame[frame.evidence == "compiled"]).registers == 168
+
+
+def test_order_does_not_depend_on_the_order_of_rows(frame: pd.DataFrame, rows: list[Row]) -> None:
+    pd.testing.assert_frame_equal(frame, frames.collect(reversed(rows), "record"))
+
+
+def test_parquet_gives_the_same_frame_back(frame: pd.DataFrame, empty_frame: pd.DataFrame, tmp_path: Path) -> None:
+    for name, whole in {"full": frame, "empty": empty_frame}.items():
+        path = tmp_path / f"{name}.parquet"
+        frames.write(whole, path)
+        back = frames.load(path)
+        lists = ["samples_s", "windows_j"]
+        pd.testing.assert_frame_equal(back.drop(columns=lists), whole.drop(columns=lists))
+        for mine, theirs in zip(back.samples_s, whole.samples_s, strict=True):
+            assert (mine is None) if theirs is None else np.array_equal(mine, theirs)
+
+
+def test_joining_keeps_origins_apart(make_row: Callable[..., Row]) -> None:
+    both = frames.join([frames.collect([make_row()], origin) for origin in ("record", "local")])
+    assert sorted(both.origin) == ["local", "record"]
+
+
+@pytest.mark.parametrize(("column", "value"), [("evidence", "guessed"), ("time_s", -1.0), ("device", None)])
+def test_a_frame_that_breaks_the_schema_is_refused(
+    make_row: Callable[..., Row], tmp_path: Path, column: str, value: object
+) -> None:
+    wrong = frames.collect([make_row()], "record")
+    wrong[column] = pd.array([value], dtype=wrong[column].dtype)
+    with pytest.raises(pandera.errors.SchemaErrors, match=column):
+        frames.write(wrong, tmp_path / "wrong.parquet")
+    wrong.to_parquet(tmp_path / "wrong.parquet")
+    with pytest.raises(pandera.errors.SchemaErrors, match=column):
+        frames.load(tmp_path / "wrong.parquet")
+
+
+def test_reading_results_loads_no_jax() -> None:
+    code = "import sys, narrowbench.report.frame; sys.exit('jax' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -1,0 +1,260 @@
+"""Result rows as one table: a line a case, with the statistics computed here, on reading. No JAX.
+
+SI units end the columns' names. A missing figure is null. The samples travel along (`samples_s`, `windows_j`), because
+the interval of a ratio needs both samples. A line is one case of one `origin`: `record` for the committed results,
+`local` for what this machine measured.
+"""
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+import pandera.pandas as pa
+
+from narrowbench.models.statistics import Summary, summarise
+from narrowbench.store.rows import Clocks, Energy, GemmCase, RoofCase, Row, Spread
+
+Origin = Literal["record", "local"]
+
+_TEXT, _WHOLE, _REAL, _TRUTH, _LIST = "string", "Int64", "float64", "boolean", "object"
+
+#: Column -> type. Those of `_ALWAYS` are never null.
+_COLUMNS = {
+    **dict.fromkeys(("origin", "device", "device_kind", "kind", "evidence", "status", "reason", "mode"), _TEXT),
+    **dict.fromkeys(("kernel", "suite", "a_format", "b_format", "out_format", "layout", "epilogue"), _TEXT),
+    **dict.fromkeys(("distribution", "cache", "quantity", "roof_format", "config"), _TEXT),
+    **dict.fromkeys(("m", "n", "k", "seed", "work", "flop", "bytes"), _WHOLE),
+    "intensity_flop_per_byte": _REAL,
+    **dict.fromkeys(("time_s", "time_low_s", "time_high_s", "time_p5_s", "time_p95_s"), _REAL),
+    **dict.fromkeys(("samples", "dropped", "rotation_bytes"), _WHOLE),
+    **dict.fromkeys(("timing_method", "stopped_by", "cross_check_reason"), _TEXT),
+    **dict.fromkeys(("flop_per_s", "flop_per_s_low", "flop_per_s_high"), _REAL),
+    **dict.fromkeys(("bytes_per_s", "bytes_per_s_low", "bytes_per_s_high"), _REAL),
+    **dict.fromkeys(("energy_j", "energy_low_j", "energy_high_j", "energy_net_j", "energy_window_s", "idle_w"), _REAL),
+    **dict.fromkeys(("j_per_flop", "j_per_flop_low", "j_per_flop_high", "j_per_flop_net"), _REAL),
+    **dict.fromkeys(("mean_power_w", "gain_error_relative"), _REAL),
+    "energy_windows": _WHOLE,
+    **dict.fromkeys(("energy_source", "energy_meter", "energy_scope", "energy_reason", "clocks_reason"), _TEXT),
+    **dict.fromkeys(("sm_clock_min_hz", "sm_clock_hz", "sm_clock_max_hz", "memory_clock_hz"), _REAL),
+    **dict.fromkeys(("temperature_c", "power_w", "power_limit_w"), _REAL),
+    "throttle_reasons": _TEXT,
+    **dict.fromkeys(("kernel_error", "kernel_error_max", "tolerance", "format_error"), _REAL),
+    "checked_rows": _WHOLE,
+    **dict.fromkeys(("hlo_calls", "instructions", "target"), _TEXT),
+    "upcast": _TRUTH,
+    **dict.fromkeys(("registers", "spill_bytes", "shared_memory_bytes", "tensor_memory_columns", "code_bytes"), _WHOLE),
+    "compile_s": _REAL,
+    **dict.fromkeys(("git_commit", "sources_sha256", "environment_sha256", "versions", "utc_time", "command"), _TEXT),
+    **dict.fromkeys(("device_uuid_hash", "host_hash"), _TEXT),
+    "git_dirty": _TRUTH,
+    **dict.fromkeys(("samples_s", "windows_j"), _LIST),
+}
+_ALWAYS = {"origin", "device", "device_kind", "kind", "evidence", "status", "utc_time", "sources_sha256", "host_hash"}
+_NEVER_NEGATIVE = {name for name, kind in _COLUMNS.items() if kind in (_REAL, _WHOLE)} - {
+    "seed",
+    "temperature_c",
+    "energy_net_j",
+    "j_per_flop_net",
+}
+_CHOICES = {
+    "origin": ("record", "local"),
+    "kind": ("gemm", "roof"),
+    "evidence": ("measured", "compiled", "interpreted", "modelled"),
+    "status": ("ok", "unsupported", "failed", "unstable"),
+    "mode": ("burst", "sustained"),
+}
+_ORDER = [
+    *("origin", "device", "kind", "quantity", "roof_format", "suite", "kernel", "a_format", "b_format", "out_format"),
+    *("m", "n", "k", "mode", "distribution", "cache", "epilogue", "evidence", "target", "utc_time"),
+]
+
+SCHEMA = pa.DataFrameSchema(
+    {
+        name: pa.Column(
+            kind,
+            checks=[
+                *([pa.Check.isin(_CHOICES[name])] if name in _CHOICES else []),
+                *([pa.Check.ge(0)] if name in _NEVER_NEGATIVE else []),
+            ],
+            nullable=name not in _ALWAYS,
+        )
+        for name, kind in _COLUMNS.items()
+    },
+    strict=True,
+    ordered=True,
+)
+
+
+def collect(rows: Iterable[Row], origin: Origin) -> pd.DataFrame:
+    """The rows as a frame of `SCHEMA`, a line a row, sorted by case."""
+    return _in_order([pd.DataFrame([_line(row, origin) for row in rows])])
+
+
+def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Frames of several origins or devices as one, sorted by case."""
+    return _in_order(frames)
+
+
+def write(frame: pd.DataFrame, path: Path) -> None:
+    """Check a frame and store it as Parquet. Raises pandera's SchemaErrors that lists every fault."""
+    SCHEMA.validate(frame, lazy=True).to_parquet(path, index=False)
+
+
+def load(path: Path) -> pd.DataFrame:
+    """The frame of a Parquet file, checked. Raises pandera's SchemaErrors that lists every fault."""
+    return SCHEMA.validate(_typed(pd.read_parquet(path)), lazy=True)
+
+
+def _in_order(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    typed = [_typed(frame.reindex(columns=list(_COLUMNS))) for frame in frames]
+    joined = pd.concat(typed, ignore_index=True).sort_values(_ORDER, kind="stable", ignore_index=True)
+    return SCHEMA.validate(joined, lazy=True)
+
+
+def _typed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns in the types of `_COLUMNS`, which Parquet and other pandas versions do not all give back."""
+    typed = frame.astype({name: kind for name, kind in _COLUMNS.items() if name in frame})
+    for name in typed.columns.intersection([name for name, kind in _COLUMNS.items() if kind == _LIST]):
+        typed[name] = typed[name].where(typed[name].notna(), None)
+    return typed
+
+
+def _line(row: Row, origin: Origin) -> dict[str, Any]:
+    case = row.case
+    line: dict[str, Any] = {
+        "origin": origin,
+        "evidence": row.evidence,
+        "status": row.status,
+        "reason": row.reason,
+        "config": _json(row.config),
+        "energy_reason": row.energy_reason,
+        "clocks_reason": row.clocks_reason,
+        **_of_case(case),
+        **_of_provenance(row),
+    }
+    if row.timing is not None:
+        line |= _of_timing(row)
+    if row.energy is not None:
+        line |= _of_energy(row.energy, line["flop"])
+    if row.clocks is not None:
+        line |= _of_clocks(row.clocks)
+    if row.accuracy is not None:
+        line |= row.accuracy.model_dump(exclude={"poisoned"})
+    if row.compile is not None:
+        line |= row.compile.model_dump(exclude={"hlo_calls", "instructions"})
+        line |= {"hlo_calls": "; ".join(row.compile.hlo_calls), "instructions": _json(row.compile.instructions)}
+    return line
+
+
+def _of_case(case: GemmCase | RoofCase) -> dict[str, Any]:
+    if isinstance(case, RoofCase):
+        counts = {"flop": case.work} if case.quantity == "flop" else {"bytes": case.work}
+        return case.model_dump(exclude={"format"}) | {"roof_format": case.format, "flop": None, "bytes": None} | counts
+    problem = case.problem
+    intensity = problem.intensity_flop_per_byte
+    return case.model_dump() | {
+        "flop": problem.flop,
+        "bytes": problem.bytes,
+        "intensity_flop_per_byte": intensity,
+    }
+
+
+def _of_timing(row: Row) -> dict[str, Any]:
+    assert row.timing is not None
+    timing, counts = row.timing, _of_case(row.case)
+    summary = summarise(timing.samples_s)
+    line: dict[str, Any] = {
+        "time_s": summary.median,
+        "time_low_s": _low(summary),
+        "time_high_s": _high(summary),
+        "time_p5_s": summary.p5,
+        "time_p95_s": summary.p95,
+        "samples": summary.samples,
+        "dropped": sum(len(dropped.samples_s) for dropped in timing.dropped),
+        "rotation_bytes": timing.rotation_bytes,
+        "timing_method": timing.method,
+        "stopped_by": timing.stop_rule.stopped_by,
+        "cross_check_reason": timing.cross_check_reason,
+        "samples_s": list(timing.samples_s),
+    }
+    for name in ("flop", "bytes"):
+        if counts[name] is not None:
+            line |= _rates(counts[name], f"{name}_per_s", summary)
+    return line
+
+
+def _rates(work: float, name: str, time: Summary) -> dict[str, Any]:
+    """Work over time: the rate of the median time, its interval turned round."""
+    slow, fast = _high(time), _low(time)
+    return {
+        name: work / time.median,
+        f"{name}_low": None if slow is None else work / slow,
+        f"{name}_high": None if fast is None else work / fast,
+    }
+
+
+def _low(summary: Summary) -> float | None:
+    return None if summary.interval is None else summary.interval.low
+
+
+def _high(summary: Summary) -> float | None:
+    return None if summary.interval is None else summary.interval.high
+
+
+def _of_energy(energy: Energy, flop: int | None) -> dict[str, Any]:
+    """Joules of a launch by the reading that is the result; a window without that reading does not count."""
+    read = [(w, w.counter_j if energy.source == "counter" else w.integrated_j) for w in energy.windows]
+    windows = [(window, joules) for window, joules in read if joules is not None]
+    a_launch = [joules / window.launches for window, joules in windows]
+    summary = summarise(a_launch)
+    low, high = _low(summary), _high(summary)
+    idle_w = energy.idle_w
+    net = [(j - idle_w * w.window_s) / w.launches for w, j in windows] if idle_w is not None else None
+    net_j = summarise(net).median if net is not None else None
+    line = {
+        "energy_j": summary.median,
+        "energy_low_j": low,
+        "energy_high_j": high,
+        "energy_net_j": net_j,
+        "energy_windows": len(windows),
+        "energy_window_s": summarise([window.window_s for window, _ in windows]).median,
+        "mean_power_w": summarise([joules / window.window_s for window, joules in windows]).median,
+        "idle_w": idle_w,
+        "energy_source": energy.source,
+        "energy_meter": energy.meter,
+        "energy_scope": energy.scope,
+        "gain_error_relative": energy.gain_error_relative,
+        "windows_j": a_launch,
+    }
+    if flop is not None:
+        per_flop = {"": summary.median, "_low": low, "_high": high, "_net": net_j}
+        line |= {f"j_per_flop{end}": None if j is None else j / flop for end, j in per_flop.items()}
+    return line
+
+
+def _of_clocks(clocks: Clocks) -> dict[str, Any]:
+    sm = clocks.sm_hz
+    return {
+        "sm_clock_min_hz": sm.min if sm else None,
+        "sm_clock_hz": sm.median if sm else None,
+        "sm_clock_max_hz": sm.max if sm else None,
+        "memory_clock_hz": _median(clocks.memory_hz),
+        "temperature_c": _median(clocks.temperature_c),
+        "power_w": _median(clocks.power_w),
+        "power_limit_w": clocks.power_limit_w,
+        "throttle_reasons": _json(clocks.throttle_reasons),
+    }
+
+
+def _median(spread: Spread | None) -> float | None:
+    return None if spread is None else spread.median
+
+
+def _of_provenance(row: Row) -> dict[str, Any]:
+    return row.provenance.model_dump(exclude={"versions"}) | {"versions": _json(row.provenance.versions)}
+
+
+def _json(value: object) -> str | None:
+    return None if value is None else json.dumps(value, sort_keys=True)
