@@ -1,0 +1,322 @@
+"""Device profiles: what is known of a device, figure by figure, each with its source. No JAX.
+
+A profile is `configs/devices/<slug>.yaml`, and the stem is the slug that result rows carry. Every figure names its
+sources (keys of `sources.yaml` beside the profiles) and its grade; a figure that is not known is null with a reason.
+Where sources disagree, one value is chosen and the others stand beside it as alternatives.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import yaml
+from pydantic import Field, PositiveFloat, TypeAdapter, ValidationError, model_validator
+
+from narrowbench.store.rows import Strict
+from narrowgemm.errors import unknown_name
+from narrowgemm.formats.spec import format_named
+
+#: A: vendor or project text read directly. B: a third party that quotes the vendor. C: derived by the formula in the
+#: figure's note. D: read off or measured on a device.
+Grade = Literal["A", "B", "C", "D"]
+
+SOURCES_FILE = "sources.yaml"
+
+#: Element format -> key of the arithmetic rate that its multiply uses.
+_RATE_OF_ELEMENT = {
+    "f32": "f32",
+    "bf16": "bf16",
+    "f16": "f16",
+    "e4m3": "fp8",
+    "e5m2": "fp8",
+    "e2m3": "fp6",
+    "e3m2": "fp6",
+    "e2m1": "fp4",
+}
+
+
+class Keyed(Strict):
+    """A record that answers an unknown key with the nearest known ones."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _known_keys(cls, record: Any) -> Any:
+        unknown = [key for key in record if key not in cls.model_fields] if isinstance(record, dict) else []
+        if unknown:
+            raise ValueError("; ".join(unknown_name("key", key, cls.model_fields) for key in unknown))
+        return record
+
+
+class Source(Keyed):
+    """A source: what it is and where, and the grades that figures taken from it may have."""
+
+    text: str
+    grades: tuple[Grade, ...] = Field(min_length=1)
+
+
+class Alternative(Keyed):
+    """A value that another source gives for the same figure."""
+
+    value: PositiveFloat
+    sources: tuple[str, ...] = Field(min_length=1)
+    grade: Grade
+    note: str | None = None
+
+
+class Figure(Keyed):
+    """One figure in the unit that ends its key: a value with sources and grade, or null with a reason."""
+
+    value: PositiveFloat | None
+    sources: tuple[str, ...] = ()
+    grade: Grade | None = None
+    note: str | None = Field(None, description="formula of a derived figure (grade C), or what the value includes")
+    reason: str | None = Field(None, description="why the value is null")
+    alternatives: tuple[Alternative, ...] = ()
+
+    @model_validator(mode="after")
+    def _sourced_or_null(self) -> Self:
+        if self.value is None and (self.reason is None or self.grade is not None):
+            raise ValueError("value null: say why in `reason`, and give no grade")
+        if self.value is not None and (not self.sources or self.grade is None):
+            raise ValueError(f"value {self.value:g} without sources and grade: name them, or write null with a reason")
+        if self.value is not None and self.reason is not None:
+            raise ValueError(f"value {self.value:g} with a reason: `reason` goes with null, remarks go in `note`")
+        if self.grade == "C" and self.note is None:
+            raise ValueError(f"value {self.value:g} of grade C (derived): write the formula in `note`")
+        return self
+
+    @property
+    def all_sources(self) -> list[tuple[Grade | None, tuple[str, ...]]]:
+        """Grade and source keys of the value and of each alternative."""
+        return [(self.grade, self.sources), *((other.grade, other.sources) for other in self.alternatives)]
+
+
+class Rate(Figure):
+    """A dense arithmetic rate and the clock it holds at, so that it can be scaled to the clock a run held."""
+
+    clock_basis_hz: PositiveFloat | None = None
+    clock_basis_reason: str | None = Field(None, description="why the clock of this rate is not known")
+
+    @model_validator(mode="after")
+    def _clock_or_reason(self) -> Self:
+        if self.value is not None and (self.clock_basis_hz is None) == (self.clock_basis_reason is None):
+            raise ValueError("a rate has either clock_basis_hz or clock_basis_reason")
+        return self
+
+
+class Rates(Keyed):
+    """Dense rates of the whole device by format, FLOP/s (integer operations a second for int8 and int4).
+
+    Two operations a multiply-add. FP32 accumulation where the device has a choice.
+    """
+
+    dense: Literal[True]
+    f32: Rate
+    tf32: Rate
+    bf16: Rate
+    f16: Rate
+    fp8: Rate
+    fp6: Rate
+    fp4: Rate
+    int8: Rate
+    int4: Rate
+
+
+#: The formats that rates are given for.
+RATE_KEYS = tuple(key for key in Rates.model_fields if key != "dense")
+
+
+class Headline(Keyed):
+    """Whether the figure that the vendor advertises counts 2:4 sparsity, and how it reads."""
+
+    is_sparse: bool | None
+    note: str
+    sources: tuple[str, ...] = Field(min_length=1)
+    grade: Grade
+
+
+class Support(Keyed):
+    """Whether the matrix unit takes a format itself (true, false, or null where no source says)."""
+
+    native: bool | None
+    sources: tuple[str, ...] = Field(min_length=1)
+    grade: Grade
+    note: str | None = None
+
+
+class NativeFormats(Keyed):
+    """Narrow formats of the matrix unit; `mx` is OCP block scaling in hardware, `nvfp4` NVIDIA's."""
+
+    fp8: Support
+    fp6: Support
+    fp4: Support
+    mx: Support
+    nvfp4: Support
+
+
+class Memory(Keyed):
+    """The device's own memory; bandwidth counts reads plus writes."""
+
+    kind: str
+    capacity_bytes: Figure
+    bandwidth_bytes_per_s: Figure
+
+
+class Cache(Keyed):
+    """Shared caches of the whole device."""
+
+    l2_bytes: Figure
+    l3_bytes: Figure
+
+
+class Cores(Keyed):
+    """The units that a kernel's tiles are spread over."""
+
+    kind: Literal["SM", "CU", "TensorCore", "core"]
+    count: Figure
+
+
+class Scratchpad(Keyed):
+    """Software-managed memory: shared memory, LDS or VMEM."""
+
+    kind: str | None
+    per_core_bytes: Figure
+    per_block_bytes: Figure
+
+
+class Clocks(Keyed):
+    """Highest clock of the cores that is published or read."""
+
+    boost_hz: Figure
+
+
+class Power(Keyed):
+    """Power limit of the board, package or module named in `per`."""
+
+    limit_w: Figure
+
+
+class Link(Keyed):
+    """The scale-up link of one device, all lanes together, one direction."""
+
+    kind: str | None
+    each_way_bytes_per_s: Figure
+
+
+class DeviceProfile(Keyed):
+    """What is known of one device; `per` says what one device is (a GPU, a socket ...)."""
+
+    name: str
+    vendor: Literal["nvidia", "amd", "google", "intel"]
+    kind: Literal["gpu", "tpu", "cpu"]
+    architecture: str
+    compile_target: str | None
+    per: str
+    reported_names: tuple[str, ...] = Field(description="names that a driver reports for it, as far as seen")
+    headline: Headline
+    rates_flop_per_s: Rates
+    native: NativeFormats
+    memory: Memory
+    cache: Cache
+    cores: Cores
+    scratchpad: Scratchpad
+    clocks: Clocks
+    power: Power
+    link: Link
+
+    @property
+    def last_cache_bytes(self) -> float | None:
+        """Size of the last cache before memory: L3 where there is one, else L2."""
+        return self.cache.l3_bytes.value or self.cache.l2_bytes.value
+
+
+def rate_key(a_format: str, b_format: str) -> str:
+    """Key of `Rates` that a multiply of these formats uses: that of the operand with the wider elements."""
+    widest = max((format_named(name).element for name in (a_format, b_format)), key=lambda element: element.bits)
+    return _RATE_OF_ELEMENT[widest.name]
+
+
+def slug_of(reported_name: str) -> str:
+    """A device's reported name in lower case, every run of other characters than a-z and 0-9 one dash."""
+    return re.sub(r"[^a-z0-9]+", "-", reported_name.lower()).strip("-")
+
+
+def device_slug(reported_name: str, profiles: Mapping[str, DeviceProfile]) -> str:
+    """Slug for rows of a device: the stem of the profile that knows the reported name, else the name's own slug."""
+    for slug, profile in profiles.items():
+        if reported_name in profile.reported_names:
+            return slug
+    return slug_of(reported_name)
+
+
+def profile_for(slug: str, profiles: Mapping[str, DeviceProfile]) -> DeviceProfile:
+    """The profile of `slug`. Raises ValueError, naming the nearest known ones, for any other."""
+    if slug not in profiles:
+        raise ValueError(unknown_name("device", slug, profiles))
+    return profiles[slug]
+
+
+def load_sources(folder: Path) -> dict[str, Source]:
+    """The table of sources of `folder`. Raises ValueError naming file and field."""
+    return load_yaml(folder / SOURCES_FILE, TypeAdapter(dict[str, Source]))
+
+
+def load_profiles(folder: Path) -> dict[str, DeviceProfile]:
+    """All profiles of `folder` by slug, sorted. Raises ValueError naming file, field and rule."""
+    sources = load_sources(folder)
+    paths = sorted(path for path in folder.glob("*.yaml") if path.name != SOURCES_FILE)
+    profiles = {}
+    for path in paths:
+        profile = load_yaml(path, TypeAdapter(DeviceProfile))
+        check_sources(path.name, profile, sources)
+        profiles[path.stem] = profile
+    return profiles
+
+
+def load_yaml[T](path: Path, adapter: TypeAdapter[T]) -> T:
+    """Contents of a YAML file, checked. Raises ValueError naming the file and each offending field."""
+    try:
+        return adapter.validate_python(yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys))
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, fault['loc'])) or 'file'}: {fault['msg']}" for fault in error.errors()]
+        raise ValueError(f"{path.name}: " + "\n".join(faults)) from None
+    except yaml.YAMLError as error:
+        raise ValueError(f"{path.name}: {error}") from error
+
+
+def check_sources(where: str, record: Keyed, sources: Mapping[str, Source]) -> None:
+    """Raise ValueError where a record names an unknown source or a grade that none of its sources has."""
+    for field, grade, keys in _sourced(record, where):
+        for key in keys:
+            if key not in sources:
+                raise ValueError(f"{field}: {unknown_name('source', key, sources)}")
+        offered = {offer for key in keys for offer in sources[key].grades} | {"C"}
+        if grade is not None and grade not in offered:
+            raise ValueError(f"{field}: grade {grade}, but {', '.join(keys)} give only {', '.join(sorted(offered))}")
+
+
+def _sourced(record: Keyed, where: str) -> list[tuple[str, Grade | None, tuple[str, ...]]]:
+    """Every (field path, grade, source keys) in a record, at any depth."""
+    found: list[tuple[str, Grade | None, tuple[str, ...]]] = []
+    if isinstance(record, Figure):
+        found += [(where, grade, keys) for grade, keys in record.all_sources]
+    elif isinstance(record, Headline | Support):
+        found.append((where, record.grade, record.sources))
+    for name in type(record).model_fields:
+        value = getattr(record, name)
+        if isinstance(value, Keyed):
+            found += _sourced(value, f"{where}: {name}" if ":" not in where else f"{where}.{name}")
+    return found
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """A safe loader that refuses a key given twice, which YAML would silently let win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        mapping = super().construct_mapping(node, deep)
+        if len(mapping) != len(node.value):
+            keys = [key.value for key, _ in node.value]
+            twice = sorted({key for key in keys if keys.count(key) > 1})
+            raise yaml.constructor.ConstructorError(None, None, f"key given twice: {', '.join(twice)}", node.start_mark)
+        return mapping
