@@ -17,6 +17,7 @@ _MODULES = {
     "xla_scaled_dot_nvfp4": "xla_scaled_dot",
     "hopper_wgmma_bf16": "hopper_wgmma_bf16",
     "hopper_wgmma_fp8": "hopper_wgmma_fp8",
+    "blackwell_tcgen05_bf16": "blackwell_tcgen05_bf16",
 }
 
 

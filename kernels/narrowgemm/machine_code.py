@@ -1,0 +1,114 @@
+"""What the compiler made of Pallas Mosaic GPU kernels, read from the files that it dumps. No JAX."""
+
+import importlib.metadata
+import re
+import subprocess
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from narrowgemm.errors import UnsupportedError
+
+
+@dataclass(frozen=True)
+class MachineCode:
+    """What was compiled, all Pallas kernels of a case together.
+
+    registers:      of a thread, the largest of the kernels.
+    spill_bytes:    stores and loads of spilled registers, in bytes of code path as ptxas counts them.
+    shared_memory_bytes: of a block, as launched; the largest.
+    tensor_memory_columns: of the 512 of an SM; the largest.
+    threads:        of a block; the largest.
+    code_bytes:     of all kernels.
+    instructions:   SASS mnemonic with its modifiers -> count, tensor-core, TMA, tensor-memory and local-memory ones.
+    instruction_count: SASS instructions of all kinds.
+    compile_s:      tracing, lowering and assembling.
+    versions:       of ptxas, jax and jaxlib.
+    """
+
+    target: str
+    architecture: str
+    config: dict[str, Any]
+    registers: int
+    spill_bytes: int
+    shared_memory_bytes: int
+    tensor_memory_columns: int
+    threads: int
+    code_bytes: int
+    instructions: dict[str, int]
+    instruction_count: int
+    compile_s: float
+    versions: dict[str, str]
+
+    def count(self, mnemonic: str) -> int:
+        """Instructions whose mnemonic is, or whose modifiers follow, `mnemonic`: UTCQMMA counts UTCQMMA.2CTA too."""
+        return sum(n for name, n in self.instructions.items() if name == mnemonic or name.startswith(f"{mnemonic}."))
+
+
+#: Mnemonics that are counted: tensor cores, TMA, tensor memory, and local memory (spills).
+_COUNTED = re.compile(r"[HQI]G?MMA|UTC\w+|UTMA\w+|LDTM|STTM|LDL|STL")
+_SASS_LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
+_PTXAS_ENTRY = re.compile(
+    r"for '(?P<architecture>\w+)'.*?(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
+    r".*?Used (?P<registers>\d+) registers",
+    re.DOTALL,
+)
+
+
+def read_dump(dump: Path, kernel: str, target: str, config: dict[str, Any], compile_s: float) -> MachineCode:
+    """The machine code's figures, from the files that Mosaic GPU leaves for each of its modules in `dump`.
+
+    Raises UnsupportedError where no machine code is there.
+    """
+    assembled = [_PTXAS_ENTRY.search(path.read_text()) for path in sorted(dump.glob("*.ptxas"))]
+    entries = [entry for entry in assembled if entry]
+    if not entries or len(entries) < len(assembled):
+        raise UnsupportedError(
+            kernel,
+            {"target": target},
+            "produced no machine code of its own",
+            "compile a Pallas kernel for a GPU",
+        )
+    launches = [_launch(path.read_text()) for path in dump.glob("*.before_layout_inference.txt")]
+    columns = [_tensor_memory_columns(path.read_text()) for path in dump.glob("*.resources.txt")]
+    code = [_SASS_LINE.findall(path.read_text()) for path in dump.glob("*.sass*")]
+    mnemonics = Counter(mnemonic for kernel in code for _, mnemonic in kernel)
+    return MachineCode(
+        target=target,
+        architecture=entries[0]["architecture"],
+        config=config,
+        registers=max(int(entry["registers"]) for entry in entries),
+        spill_bytes=sum(int(entry["stores"]) + int(entry["loads"]) for entry in entries),
+        shared_memory_bytes=max(shared for shared, _ in launches),
+        tensor_memory_columns=max(columns),
+        threads=max(threads for _, threads in launches),
+        code_bytes=sum(int(kernel[-1][0], 16) + 16 for kernel in code),
+        instructions={name: n for name, n in sorted(mnemonics.items()) if _COUNTED.fullmatch(name.split(".")[0])},
+        instruction_count=mnemonics.total(),
+        compile_s=compile_s,
+        versions=tool_versions(),
+    )
+
+
+def _launch(module: str) -> tuple[int, int]:
+    """Bytes of dynamic shared memory and number of threads of a block, from the launch in a Mosaic GPU module."""
+    constants = dict(re.findall(r"%(\w+) = arith\.constant (\d+) : (?:i32|index)", module))
+    launch = re.search(r"gpu\.launch.*?threads\([^)]*\) in \(([^)]*)\) dynamic_shared_memory_size %(\w+)", module)
+    assert launch is not None, "a Mosaic GPU module without a launch"
+    threads = 1
+    for name in re.findall(r"= %(\w+)", launch[1]):
+        threads *= int(constants[name])
+    return int(constants[launch[2]]), threads
+
+
+def _tensor_memory_columns(resources: str) -> int:
+    return sum(int(columns) for columns in re.findall(r"tmem_\w*scratch_cols=(\d+)", resources))
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of the ptxas that is first on PATH, and of JAX."""
+    banner = subprocess.run(["ptxas", "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"V(\d+\.\d+\.\d+)", banner)
+    assert version is not None, f"no version in {banner!r}"
+    return {"ptxas": version[1]} | {name: importlib.metadata.version(name) for name in ("jax", "jaxlib")}
