@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 import yaml
 
+from narrowbench.measure.devices import slugged
 from narrowbench.models import hardware
 
-DEVICES = Path(__file__).parents[2] / "configs" / "devices"
+DEVICES = hardware.DEVICES
 
 
 @pytest.fixture(scope="module")
 def profiles() -> dict[str, hardware.DeviceProfile]:
-    return hardware.load_profiles(DEVICES)
+    return hardware.load_profiles()
 
 
 def _keep(_: dict[str, Any]) -> None:
@@ -33,20 +34,20 @@ def _write(folder: Path, change: Callable[[dict[str, Any]], None]) -> Path:
 
 def test_every_device_of_the_suite_has_a_profile(profiles: dict[str, hardware.DeviceProfile]) -> None:
     assert set(profiles) == {
-        "amd-mi300x",
-        "amd-mi355x",
-        "google-tpu-v5e",
-        "google-tpu-v5p",
-        "google-tpu-v6e",
-        "google-tpu-v7",
-        "intel-xeon-8480",
+        "amd-instinct-mi300x",
+        "amd-instinct-mi355x",
+        "intel-xeon-platinum-8480-plus",
         "nvidia-b200",
-        "nvidia-b300",
+        "nvidia-b300-sxm6-ac",
         "nvidia-gb200",
-        "nvidia-h100",
+        "nvidia-geforce-rtx-5090",
+        "nvidia-h100-80gb-hbm3",
         "nvidia-h200",
-        "nvidia-rtx-5090",
-        "nvidia-rtx-pro-6000",
+        "nvidia-rtx-pro-6000-blackwell-workstation-edition",
+        "tpu-v5e",
+        "tpu-v5p",
+        "tpu-v6e",
+        "tpu-v7",
     }
 
 
@@ -121,13 +122,19 @@ def test_a_file_that_is_no_yaml_is_refused(tmp_path: Path) -> None:
         hardware.load_profiles(tmp_path)
 
 
-def test_a_device_is_found_by_reported_name_and_by_slug(profiles: dict[str, hardware.DeviceProfile]) -> None:
-    assert hardware.device_slug("NVIDIA H200", profiles) == "nvidia-h200"
-    assert hardware.device_slug("NVIDIA H100 80GB HBM3", profiles) == "nvidia-h100"
-    assert hardware.device_slug("AMD EPYC 7B13 (x)", profiles) == "amd-epyc-7b13-x"
+def test_a_device_is_found_by_slug_and_by_what_its_driver_calls_it(
+    profiles: dict[str, hardware.DeviceProfile],
+) -> None:
     assert hardware.profile_for("nvidia-h200", profiles).architecture == "hopper"
+    assert hardware.profile_of_kind("NVIDIA H100 80GB HBM3", profiles) is profiles["nvidia-h100-80gb-hbm3"]
+    assert hardware.profile_of_kind("AMD EPYC", profiles) is None
     with pytest.raises(ValueError, match="did you mean nvidia-h200"):
         hardware.profile_for("nvidia-h20", profiles)
+
+
+def test_stems_are_the_slugs_of_reported_names(profiles: dict[str, hardware.DeviceProfile]) -> None:
+    for slug, profile in profiles.items():
+        assert slug in {slugged(name) for name in profile.reported_names}
 
 
 def test_reported_names_belong_to_one_profile(profiles: dict[str, hardware.DeviceProfile]) -> None:

@@ -4,7 +4,6 @@ import pytest
 
 from narrowbench.models.roofline import (
     AboveRoofError,
-    Interval,
     RoofedPoint,
     Roofs,
     check_below_roofs,
@@ -12,6 +11,7 @@ from narrowbench.models.roofline import (
     percent,
     power_roof_flop_per_s,
 )
+from narrowbench.models.statistics import Interval
 
 
 def test_the_lowest_roof_binds() -> None:
@@ -39,7 +39,8 @@ def test_h200_probe_is_explained_by_power() -> None:
 
 
 def _point(name: str, low: float, high: float) -> RoofedPoint:
-    return RoofedPoint(name, "fp8 roof", Interval(low, (low + high) / 2, high), Interval(98, 100, 102))
+    value, roof = Interval(low, high, 0.95), Interval(98, 102, 0.95)
+    return RoofedPoint(name, (low + high) / 2, value, "fp8 roof", 100, roof)
 
 
 def test_points_at_or_below_their_roof_pass() -> None:
@@ -54,6 +55,7 @@ def test_points_above_their_roof_are_named() -> None:
     assert "fine" not in str(stop.value)
 
 
-def test_an_interval_holds_its_middle() -> None:
-    with pytest.raises(ValueError, match="middle"):
-        Interval(2, 1, 3)
+def test_without_an_interval_the_value_itself_counts() -> None:
+    check_below_roofs([RoofedPoint("at", 100, None, "roof", 100, None)])
+    with pytest.raises(AboveRoofError, match="over: 101 lies above roof: 100"):
+        check_below_roofs([RoofedPoint("over", 101, None, "roof", 100, None)])

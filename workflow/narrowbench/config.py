@@ -265,9 +265,20 @@ def parse[Model: Settings](model: type[Model], data: object, source: str) -> Mod
         raise ConfigError(f"{source}: " + "; ".join(faults)) from error
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """Refuses a key given twice in a mapping, of which YAML would silently let the last win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        twice = sorted({str(key) for key in keys if keys.count(key) > 1})
+        if twice:
+            raise yaml.constructor.ConstructorError(None, None, f"given twice: {', '.join(twice)}", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
 def _read_mapping(path: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file") from error
     except yaml.YAMLError as error:

@@ -5,9 +5,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import Field, PositiveInt, TypeAdapter, field_validator, model_validator
+from pydantic import Field, PositiveInt, field_validator, model_validator
 
-from narrowbench.models.hardware import Keyed, Source, load_yaml
+from narrowbench.config import CONFIGS, Settings, load
+from narrowbench.errors import ConfigError
+from narrowbench.models.hardware import Source
 from narrowgemm.errors import unknown_name
 
 Verdict = Literal["supported", "partly supported", "misleading", "wrong", "cannot be verified"]
@@ -16,7 +18,7 @@ VERDICTS: tuple[Verdict, ...] = ("supported", "partly supported", "misleading", 
 MAX_QUOTE_WORDS = 12
 
 
-class Claim(Keyed):
+class Claim(Settings):
     """One claim: where `sources` is empty, `derivation` says what the verdict rests on instead."""
 
     id: PositiveInt
@@ -42,16 +44,27 @@ class Claim(Keyed):
         return self
 
 
-def load_claims(path: Path, sources: Mapping[str, Source]) -> list[Claim]:
-    """The claims in order. Raises ValueError naming file, claim and rule; ids run from 1 without a gap."""
-    claims = load_yaml(path, TypeAdapter(list[Claim]))
-    ids = [claim.id for claim in claims]
-    if ids != list(range(1, len(ids) + 1)):
-        raise ValueError(f"{path.name}: ids {ids} do not run from 1 to {len(ids)}")
+class Claims(Settings):
+    """The claims in order: ids run from 1 without a gap."""
+
+    claims: list[Claim]
+
+    @field_validator("claims")
+    @classmethod
+    def _numbered(cls, claims: list[Claim]) -> list[Claim]:
+        ids = [claim.id for claim in claims]
+        if ids != list(range(1, len(ids) + 1)):
+            raise ValueError(f"ids {ids} do not run from 1 to {len(ids)}")
+        return claims
+
+
+def load_claims(sources: Mapping[str, Source], path: Path = CONFIGS / "claims.yaml") -> list[Claim]:
+    """The claims in order. Raises ConfigError naming file, claim and rule."""
+    claims = load(Claims, path).claims
     for claim in claims:
         for key in claim.sources:
             if key not in sources:
-                raise ValueError(f"{path.name}: claim {claim.id}: {unknown_name('source', key, sources)}")
+                raise ConfigError(f"{path.name}: claim {claim.id}: {unknown_name('source', key, sources)}")
     return claims
 
 

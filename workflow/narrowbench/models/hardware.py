@@ -1,19 +1,18 @@
 """Device profiles: what is known of a device, figure by figure, each with its source. No JAX.
 
-A profile is `configs/devices/<slug>.yaml`, and the stem is the slug that result rows carry. Every figure names its
-sources (keys of `sources.yaml` beside the profiles) and its grade; a figure that is not known is null with a reason.
-Where sources disagree, one value is chosen and the others stand beside it as alternatives.
+A profile is `configs/devices/<slug>.yaml`, the stem being the slug of one such device alone on a machine. Every figure
+names its sources (keys of `sources.yaml` beside the profiles) and its grade; a figure that is not known is null with a
+reason. Where sources disagree, one value is chosen and the others stand beside it as alternatives.
 """
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
-import yaml
-from pydantic import Field, PositiveFloat, TypeAdapter, ValidationError, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
-from narrowbench.store.rows import Strict
+from narrowbench.config import CONFIGS, Settings, load
+from narrowbench.errors import ConfigError
 from narrowgemm.errors import unknown_name
 from narrowgemm.formats.spec import format_named
 
@@ -21,6 +20,7 @@ from narrowgemm.formats.spec import format_named
 #: figure's note. D: read off or measured on a device.
 Grade = Literal["A", "B", "C", "D"]
 
+DEVICES = CONFIGS / "devices"
 SOURCES_FILE = "sources.yaml"
 
 #: Element format -> key of the arithmetic rate that its multiply uses.
@@ -36,26 +36,20 @@ _RATE_OF_ELEMENT = {
 }
 
 
-class Keyed(Strict):
-    """A record that answers an unknown key with the nearest known ones."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known_keys(cls, record: Any) -> Any:
-        unknown = [key for key in record if key not in cls.model_fields] if isinstance(record, dict) else []
-        if unknown:
-            raise ValueError("; ".join(unknown_name("key", key, cls.model_fields) for key in unknown))
-        return record
-
-
-class Source(Keyed):
+class Source(Settings):
     """A source: what it is and where, and the grades that figures taken from it may have."""
 
     text: str
     grades: tuple[Grade, ...] = Field(min_length=1)
 
 
-class Alternative(Keyed):
+class Sources(Settings):
+    """The table of sources by key."""
+
+    sources: dict[str, Source]
+
+
+class Alternative(Settings):
     """A value that another source gives for the same figure."""
 
     value: PositiveFloat
@@ -64,7 +58,7 @@ class Alternative(Keyed):
     note: str | None = None
 
 
-class Figure(Keyed):
+class Figure(Settings):
     """One figure in the unit that ends its key: a value with sources and grade, or null with a reason."""
 
     value: PositiveFloat | None
@@ -105,7 +99,7 @@ class Rate(Figure):
         return self
 
 
-class Rates(Keyed):
+class Rates(Settings):
     """Dense rates of the whole device by format, FLOP/s (integer operations a second for int8 and int4).
 
     Two operations a multiply-add. FP32 accumulation where the device has a choice.
@@ -127,7 +121,7 @@ class Rates(Keyed):
 RATE_KEYS = tuple(key for key in Rates.model_fields if key != "dense")
 
 
-class Headline(Keyed):
+class Headline(Settings):
     """Whether the figure that the vendor advertises counts 2:4 sparsity, and how it reads."""
 
     is_sparse: bool | None
@@ -136,7 +130,7 @@ class Headline(Keyed):
     grade: Grade
 
 
-class Support(Keyed):
+class Support(Settings):
     """Whether the matrix unit takes a format itself (true, false, or null where no source says)."""
 
     native: bool | None
@@ -145,7 +139,7 @@ class Support(Keyed):
     note: str | None = None
 
 
-class NativeFormats(Keyed):
+class NativeFormats(Settings):
     """Narrow formats of the matrix unit; `mx` is OCP block scaling in hardware, `nvfp4` NVIDIA's."""
 
     fp8: Support
@@ -155,7 +149,7 @@ class NativeFormats(Keyed):
     nvfp4: Support
 
 
-class Memory(Keyed):
+class Memory(Settings):
     """The device's own memory; bandwidth counts reads plus writes."""
 
     kind: str
@@ -163,21 +157,21 @@ class Memory(Keyed):
     bandwidth_bytes_per_s: Figure
 
 
-class Cache(Keyed):
+class Cache(Settings):
     """Shared caches of the whole device."""
 
     l2_bytes: Figure
     l3_bytes: Figure
 
 
-class Cores(Keyed):
+class Cores(Settings):
     """The units that a kernel's tiles are spread over."""
 
     kind: Literal["SM", "CU", "TensorCore", "core"]
     count: Figure
 
 
-class Scratchpad(Keyed):
+class Scratchpad(Settings):
     """Software-managed memory: shared memory, LDS or VMEM."""
 
     kind: str | None
@@ -185,26 +179,26 @@ class Scratchpad(Keyed):
     per_block_bytes: Figure
 
 
-class Clocks(Keyed):
+class Clocks(Settings):
     """Highest clock of the cores that is published or read."""
 
     boost_hz: Figure
 
 
-class Power(Keyed):
+class Power(Settings):
     """Power limit of the board, package or module named in `per`."""
 
     limit_w: Figure
 
 
-class Link(Keyed):
+class Link(Settings):
     """The scale-up link of one device, all lanes together, one direction."""
 
     kind: str | None
     each_way_bytes_per_s: Figure
 
 
-class DeviceProfile(Keyed):
+class DeviceProfile(Settings):
     """What is known of one device; `per` says what one device is (a GPU, a socket ...)."""
 
     name: str
@@ -237,17 +231,9 @@ def rate_key(a_format: str, b_format: str) -> str:
     return _RATE_OF_ELEMENT[widest.name]
 
 
-def slug_of(reported_name: str) -> str:
-    """A device's reported name in lower case, every run of other characters than a-z and 0-9 one dash."""
-    return re.sub(r"[^a-z0-9]+", "-", reported_name.lower()).strip("-")
-
-
-def device_slug(reported_name: str, profiles: Mapping[str, DeviceProfile]) -> str:
-    """Slug for rows of a device: the stem of the profile that knows the reported name, else the name's own slug."""
-    for slug, profile in profiles.items():
-        if reported_name in profile.reported_names:
-            return slug
-    return slug_of(reported_name)
+def profile_of_kind(device_kind: str, profiles: Mapping[str, DeviceProfile]) -> DeviceProfile | None:
+    """The profile that knows a device by what its driver calls it; None where no profile does."""
+    return next((profile for profile in profiles.values() if device_kind in profile.reported_names), None)
 
 
 def profile_for(slug: str, profiles: Mapping[str, DeviceProfile]) -> DeviceProfile:
@@ -257,46 +243,33 @@ def profile_for(slug: str, profiles: Mapping[str, DeviceProfile]) -> DeviceProfi
     return profiles[slug]
 
 
-def load_sources(folder: Path) -> dict[str, Source]:
-    """The table of sources of `folder`. Raises ValueError naming file and field."""
-    return load_yaml(folder / SOURCES_FILE, TypeAdapter(dict[str, Source]))
+def load_sources(folder: Path = DEVICES) -> dict[str, Source]:
+    """The table of sources of `folder`. Raises ConfigError naming file and field."""
+    return load(Sources, folder / SOURCES_FILE).sources
 
 
-def load_profiles(folder: Path) -> dict[str, DeviceProfile]:
-    """All profiles of `folder` by slug, sorted. Raises ValueError naming file, field and rule."""
+def load_profiles(folder: Path = DEVICES) -> dict[str, DeviceProfile]:
+    """All profiles of `folder` by slug, sorted. Raises ConfigError naming file, field and rule."""
     sources = load_sources(folder)
-    paths = sorted(path for path in folder.glob("*.yaml") if path.name != SOURCES_FILE)
     profiles = {}
-    for path in paths:
-        profile = load_yaml(path, TypeAdapter(DeviceProfile))
-        check_sources(path.name, profile, sources)
-        profiles[path.stem] = profile
+    for path in sorted(path for path in folder.glob("*.yaml") if path.name != SOURCES_FILE):
+        profiles[path.stem] = load(DeviceProfile, path)
+        check_sources(path.name, profiles[path.stem], sources)
     return profiles
 
 
-def load_yaml[T](path: Path, adapter: TypeAdapter[T]) -> T:
-    """Contents of a YAML file, checked. Raises ValueError naming the file and each offending field."""
-    try:
-        return adapter.validate_python(yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys))
-    except ValidationError as error:
-        faults = [f"{'.'.join(map(str, fault['loc'])) or 'file'}: {fault['msg']}" for fault in error.errors()]
-        raise ValueError(f"{path.name}: " + "\n".join(faults)) from None
-    except yaml.YAMLError as error:
-        raise ValueError(f"{path.name}: {error}") from error
-
-
-def check_sources(where: str, record: Keyed, sources: Mapping[str, Source]) -> None:
-    """Raise ValueError where a record names an unknown source or a grade that none of its sources has."""
+def check_sources(where: str, record: Settings, sources: Mapping[str, Source]) -> None:
+    """Raise ConfigError where a record names an unknown source or a grade that none of its sources has."""
     for field, grade, keys in _sourced(record, where):
         for key in keys:
             if key not in sources:
-                raise ValueError(f"{field}: {unknown_name('source', key, sources)}")
+                raise ConfigError(f"{field}: {unknown_name('source', key, sources)}")
         offered = {offer for key in keys for offer in sources[key].grades} | {"C"}
         if grade is not None and grade not in offered:
-            raise ValueError(f"{field}: grade {grade}, but {', '.join(keys)} give only {', '.join(sorted(offered))}")
+            raise ConfigError(f"{field}: grade {grade}, but {', '.join(keys)} give only {', '.join(sorted(offered))}")
 
 
-def _sourced(record: Keyed, where: str) -> list[tuple[str, Grade | None, tuple[str, ...]]]:
+def _sourced(record: Settings, where: str) -> list[tuple[str, Grade | None, tuple[str, ...]]]:
     """Every (field path, grade, source keys) in a record, at any depth."""
     found: list[tuple[str, Grade | None, tuple[str, ...]]] = []
     if isinstance(record, Figure):
@@ -305,18 +278,6 @@ def _sourced(record: Keyed, where: str) -> list[tuple[str, Grade | None, tuple[s
         found.append((where, record.grade, record.sources))
     for name in type(record).model_fields:
         value = getattr(record, name)
-        if isinstance(value, Keyed):
+        if isinstance(value, Settings):
             found += _sourced(value, f"{where}: {name}" if ":" not in where else f"{where}.{name}")
     return found
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """A safe loader that refuses a key given twice, which YAML would silently let win."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        mapping = super().construct_mapping(node, deep)
-        if len(mapping) != len(node.value):
-            keys = [key.value for key, _ in node.value]
-            twice = sorted({key for key in keys if keys.count(key) > 1})
-            raise yaml.constructor.ConstructorError(None, None, f"key given twice: {', '.join(twice)}", node.start_mark)
-        return mapping

@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from narrowbench.models.statistics import Interval
+
 RoofName = Literal["memory", "arithmetic", "power"]
 
 
@@ -65,26 +67,33 @@ def percent(value: float, roof: float) -> float:
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A figure with its confidence interval, low ≤ middle ≤ high, all in one unit."""
-
-    low: float
-    middle: float
-    high: float
-
-    def __post_init__(self) -> None:
-        if not self.low <= self.middle <= self.high:
-            raise ValueError(f"interval {self.low:g} .. {self.high:g} does not hold its middle {self.middle:g}")
-
-
-@dataclass(frozen=True)
 class RoofedPoint:
-    """A measured point and a measured roof over it, in one unit; the names say which they are in a message."""
+    """A measured point and a measured roof over it, in one unit; the names say which they are in a message.
+
+    An interval is None where there were too few samples for one: the value itself then stands for it.
+    """
 
     point: str
+    value: float
+    value_interval: Interval | None
     roof: str
-    value: Interval
-    height: Interval
+    height: float
+    height_interval: Interval | None
+
+    @property
+    def is_above(self) -> bool:
+        """Whether the whole interval of the point lies above the whole interval of the roof."""
+        low = self.value if self.value_interval is None else self.value_interval.low
+        high = self.height if self.height_interval is None else self.height_interval.high
+        return low > high
+
+    def __str__(self) -> str:
+        point = _shown(self.value, self.value_interval)
+        return f"{self.point}: {point} lies above {self.roof}: {_shown(self.height, self.height_interval)}"
+
+
+def _shown(value: float, interval: Interval | None) -> str:
+    return f"{value:.4g}" + (f" ({interval.low:.4g} .. {interval.high:.4g})" if interval else "")
 
 
 class AboveRoofError(Exception):
@@ -95,16 +104,12 @@ class AboveRoofError(Exception):
 
     def __init__(self, points: list[RoofedPoint]) -> None:
         self.points = points
-        lines = [
-            f"{p.point}: {p.value.middle:.4g} ({p.value.low:.4g} .. {p.value.high:.4g}) lies above {p.roof} "
-            f"{p.height.middle:.4g} ({p.height.low:.4g} .. {p.height.high:.4g})"
-            for p in points
-        ]
-        super().__init__("\n".join([*lines, "measure the roof again, or find what the point's timer missed"]))
+        remedy = "measure the roof again, or find what the point's timer missed"
+        super().__init__("\n".join([*map(str, points), remedy]))
 
 
 def check_below_roofs(points: Iterable[RoofedPoint]) -> None:
-    """Raise AboveRoofError naming every point whose whole interval lies above the whole interval of its roof."""
-    above = [p for p in points if p.value.low > p.height.high]
+    """Raise AboveRoofError naming every point that lies above its roof beyond both intervals."""
+    above = [point for point in points if point.is_above]
     if above:
         raise AboveRoofError(above)
