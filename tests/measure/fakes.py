@@ -1,6 +1,6 @@
 """Stand-ins for NVML and the CUDA driver, as plain as they can be."""
 
-# ruff: noqa: ARG002, N802, N815 - names and signatures are those of the libraries
+# ruff: noqa: ARG002, N802 - names and signatures are those of the libraries
 
 import ctypes
 from dataclasses import dataclass, field
@@ -11,6 +11,10 @@ from typing import Any
 
 class NvmlError(Exception):
     """What the bindings raise."""
+
+    def __init__(self, text: str, value: int) -> None:
+        super().__init__(text)
+        self.value = value
 
 
 @dataclass
@@ -24,8 +28,8 @@ class FakeBoard:
     sm_mhz: int = 1700
     memory_mhz: int = 3201
     max_sm_mhz: int = 1980
-    temperature: int = 50
-    power_mw: int = 300_000
+    temperature: int | None = 50
+    power_mw: int | None = 300_000
     limit_mw: int = 700_000
     energy_mj: int = 1_000_000
     event_reasons: int = 0
@@ -43,12 +47,7 @@ class FakeNvml:
     NVML_TEMPERATURE_GPU = 0
     NVML_FI_DEV_POWER_INSTANT = 186
     NVML_SUCCESS = 0
-    nvmlClocksEventReasonGpuIdle = 1
-    nvmlClocksEventReasonSwPowerCap = 4
-    nvmlClocksThrottleReasonHwSlowdown = 8
-    nvmlClocksEventReasonSwThermalSlowdown = 0x20
-    nvmlClocksThrottleReasonHwThermalSlowdown = 0x40
-    nvmlClocksThrottleReasonHwPowerBrakeSlowdown = 0x80
+    NVML_ERROR_NOT_SUPPORTED = 3
 
     def __init__(self, *boards: FakeBoard, starts: bool = True) -> None:
         self.boards = boards
@@ -56,7 +55,7 @@ class FakeNvml:
 
     def nvmlInit(self) -> None:
         if not self.starts:
-            raise NvmlError("Driver Not Loaded")
+            raise NvmlError("Driver Not Loaded", 9)
 
     def nvmlSystemGetDriverVersion(self) -> str:
         return "580.95.05"
@@ -67,8 +66,8 @@ class FakeNvml:
     def nvmlDeviceGetHandleByIndex(self, index: int) -> FakeBoard:
         return self.boards[index]
 
-    def nvmlDeviceGetHandleByPciBusId(self, bus_id: bytes) -> FakeBoard:
-        return next(board for board in self.boards if board.bus_id.encode() == bus_id)
+    def nvmlDeviceGetHandleByPciBusId(self, bus_id: str) -> FakeBoard:
+        return next(board for board in self.boards if board.bus_id == bus_id)
 
     def nvmlDeviceGetPciInfo(self, board: FakeBoard) -> Any:
         return SimpleNamespace(busIdLegacy=board.bus_id)
@@ -90,9 +89,13 @@ class FakeNvml:
         return board.max_sm_mhz
 
     def nvmlDeviceGetTemperature(self, board: FakeBoard, sensor: int) -> int:
+        if board.temperature is None:
+            raise NvmlError("Not Supported", 3)
         return board.temperature
 
     def nvmlDeviceGetPowerUsage(self, board: FakeBoard) -> int:
+        if board.power_mw is None:
+            raise NvmlError("Not Supported", 3)
         return board.power_mw
 
     def nvmlDeviceGetEnforcedPowerLimit(self, board: FakeBoard) -> int:
@@ -105,7 +108,7 @@ class FakeNvml:
 
     def nvmlDeviceGetTotalEnergyConsumption(self, board: FakeBoard) -> int:
         if not board.energy_counter:
-            raise NvmlError("Not Supported")
+            raise NvmlError("Not Supported", 3)
         return board.energy_mj
 
     def nvmlDeviceGetCurrentClocksEventReasons(self, board: FakeBoard) -> int:

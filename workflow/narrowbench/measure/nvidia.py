@@ -105,6 +105,16 @@ def gpus(nvml: Any, cuda: Cuda | None, cuda_reason: str | None) -> list[Gpu]:
     return sorted(found, key=lambda gpu: (gpu.ordinal is None, gpu.ordinal))
 
 
+def asked(nvml: Any, call: str, *arguments: Any) -> Any:
+    """What NVML answers; None where this board does not support the question. Other errors are raised."""
+    try:
+        return getattr(nvml, call)(*arguments)
+    except nvml.NVMLError as error:
+        if error.value != nvml.NVML_ERROR_NOT_SUPPORTED:
+            raise
+        return None
+
+
 def text(value: bytes | str) -> str:
     """Older NVML bindings hand out bytes."""
     return value.decode() if isinstance(value, bytes) else value
