@@ -56,6 +56,7 @@ class Alternative(Settings):
     sources: tuple[str, ...] = Field(min_length=1)
     grade: Grade
     note: str | None = None
+    doubtful: bool = Field(False, description="means another part or quantity, or seems wrong: no range includes it")
 
 
 class Figure(Settings):
@@ -84,6 +85,13 @@ class Figure(Settings):
     def all_sources(self) -> list[tuple[Grade | None, tuple[str, ...]]]:
         """Grade and source keys of the value and of each alternative."""
         return [(self.grade, self.sources), *((other.grade, other.sources) for other in self.alternatives)]
+
+    @property
+    def range(self) -> tuple[float, float] | None:
+        """Least and largest of the value and the alternatives that are not doubtful; None where there is neither."""
+        values = [other.value for other in self.alternatives if not other.doubtful]
+        values += [] if self.value is None else [self.value]
+        return (min(values), max(values)) if values else None
 
 
 class Rate(Figure):

@@ -1,0 +1,58 @@
+"""How a model is tested: fitted on one half of the shapes, judged by its relative errors on the other. No JAX."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+type ShapeMnk = tuple[int, int, int]
+
+
+class Shaped(Protocol):
+    """Anything measured at a GEMM shape."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> ShapeMnk: ...
+
+
+def halves[T: Shaped](samples: Sequence[T]) -> tuple[list[T], list[T]]:
+    """Samples of every other shape, by rising M·N·K, and those of the rest.
+
+    A shape is in one half only, whatever the format or mode, so that the second half is new to a model of the first.
+    """
+    shapes = sorted({sample.shape for sample in samples}, key=lambda shape: (np.prod(shape, dtype=float), shape))
+    first = set(shapes[::2])
+    return [s for s in samples if s.shape in first], [s for s in samples if s.shape not in first]
+
+
+@dataclass(frozen=True)
+class Check:
+    """Relative errors, predicted / measured - 1, by name."""
+
+    errors: dict[str, float]
+
+    @property
+    def median_absolute(self) -> float:
+        return float(np.median(np.abs(list(self.errors.values()))))
+
+    @property
+    def bias(self) -> float:
+        """Mean of the signed errors."""
+        return float(np.mean(list(self.errors.values())))
+
+    def worst(self, count: int) -> list[tuple[str, float]]:
+        """The `count` largest errors, largest first: where the model fails."""
+        return sorted(self.errors.items(), key=lambda item: -abs(item[1]))[:count]
+
+
+def check_predictions(names: Sequence[str], predicted: Sequence[float], measured: Sequence[float]) -> Check:
+    """Relative errors of predictions. Raises ValueError without any, for a repeated name or a measured value of 0."""
+    if not names or len(set(names)) != len(names):
+        raise ValueError(f"{len(names)} predictions with {len(set(names))} different names: each needs one of its own")
+    if min(measured) <= 0:
+        raise ValueError(f"measured value {min(measured)} is not positive; a relative error needs one that is")
+    return Check({n: p / m - 1 for n, p, m in zip(names, predicted, measured, strict=True)})
