@@ -60,6 +60,9 @@ class FakeNvml:
     def nvmlSystemGetDriverVersion(self) -> str:
         return "580.95.05"
 
+    def nvmlSystemGetCudaDriverVersion(self) -> int:
+        return 13010
+
     def nvmlDeviceGetCount(self) -> int:
         return len(self.boards)
 

@@ -60,6 +60,7 @@ class BurstSettings(Settings):
     train_s: PositiveFloat
     idle_s: NonNegative
     warm_up_launches: PositiveInt
+    warm_up_s: NonNegative = Field(description="unmeasured launches go on for at least this long")
     clock_floor: Fraction
     stop: StopSettings
 

@@ -115,6 +115,16 @@ def asked(nvml: Any, call: str, *arguments: Any) -> Any:
         return None
 
 
+def driver_versions(nvml: Any = None) -> dict[str, str]:
+    """Versions of the driver and of the CUDA that it supports; nothing where NVML does not start."""
+    nvml, reason = start_nvml(nvml)
+    if reason is not None:
+        return {}
+    cuda = nvml.nvmlSystemGetCudaDriverVersion()
+    driver = text(nvml.nvmlSystemGetDriverVersion())
+    return {"nvidia-driver": driver, "cuda-driver": f"{cuda // 1000}.{cuda % 1000 // 10}"}
+
+
 def text(value: bytes | str) -> str:
     """Older NVML bindings hand out bytes."""
     return value.decode() if isinstance(value, bytes) else value

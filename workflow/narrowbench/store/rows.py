@@ -108,8 +108,14 @@ class Timing(Strict):
     wall_clock_samples_s: list[PositiveFloat] | None = Field(
         None, description="the same samples by wall clock, as a cross-check"
     )
+    device_check_s: PositiveFloat | None = Field(
+        None, description="device time of one launch in a short train after the windows of a sustained case"
+    )
     cross_check_reason: str | None = Field(
         None, description="why the two clocks differ by over 3%, or why there is only one"
+    )
+    session: str | None = Field(
+        None, description="shared by rows whose samples of equal number were taken one after the other, in random order"
     )
     warm_up_launches: int = Field(ge=0)
     rotation_sets: PositiveInt
