@@ -1,0 +1,198 @@
+"""JAX quantisation against the NumPy oracle, bit for bit, and what a `QuantizedArray` refuses."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jaxtyping import Array, Float, UInt8
+
+from narrowgemm.formats import reference
+from narrowgemm.formats.quantize import SCALE_RULES, QuantizedArray, as_quantized, dequantize, quantize
+from narrowgemm.formats.spec import FORMATS
+
+ROWS, K = 3, 64
+DTYPES = (np.float32, ml_dtypes.bfloat16, np.float16)
+SPECIAL = np.float32([0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-40, 1.2e-38, 3.4e38, -3.4e38, 448, 464, 480, 0.5])
+
+
+def any_bits(rng: np.random.Generator) -> np.ndarray:
+    return rng.integers(0, 2**32, (ROWS, K), np.uint32).view(np.float32)
+
+
+def subnormal(rng: np.random.Generator) -> np.ndarray:
+    sign = rng.integers(0, 2, (ROWS, K), np.uint32) << 31
+    return (rng.integers(0, 2**23, (ROWS, K), np.uint32) | sign).view(np.float32)
+
+
+def special(rng: np.random.Generator) -> np.ndarray:
+    x = rng.choice(SPECIAL, (ROWS, K))
+    x[0] = rng.choice(np.float32([0, -0.0]), K)
+    return x
+
+
+def ties(rng: np.random.Generator) -> np.ndarray:
+    return (rng.integers(-256, 256, (ROWS, K)) / 16).astype(np.float32)
+
+
+def wide_range(rng: np.random.Generator) -> np.ndarray:
+    return (rng.normal(size=(ROWS, K)) * 2.0 ** rng.integers(-140, 120, (ROWS, 1))).astype(np.float32)
+
+
+KINDS = (any_bits, subnormal, special, ties, wide_range)
+
+
+def bits(x: Any) -> np.ndarray:
+    x = np.asarray(x)
+    return x.view(f"u{x.dtype.itemsize}")
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+@settings(max_examples=8)
+@given(
+    rule=st.sampled_from(SCALE_RULES),
+    kind=st.sampled_from(KINDS),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_quantisation_equals_the_oracle_bit_for_bit(name: str, rule: str, kind: Any, dtype: Any, seed: int) -> None:
+    with np.errstate(all="ignore"):
+        x = kind(np.random.default_rng(seed)).astype(dtype)
+    expected, got = reference.quantize(x, name, rule), quantize(x, name, scale_rule=rule)
+    for part in ("codes", "scales", "tensor_scale"):
+        theirs, ours = getattr(expected, part), getattr(got, part)
+        assert (theirs is None) == (ours is None)
+        if theirs is not None:
+            assert ours.dtype == theirs.dtype
+            np.testing.assert_array_equal(bits(ours), bits(theirs), err_msg=part)
+    for out in DTYPES:
+        np.testing.assert_array_equal(bits(dequantize(got, out)), bits(reference.dequantize(expected, out)))
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_sizes_are_what_the_table_says(name: str) -> None:
+    q = quantize(np.ones((ROWS, K), np.float32), name)
+    leaves = jax.tree.leaves(q)
+    assert sum(leaf.size * leaf.dtype.itemsize for leaf in leaves) == q.spec.storage_bytes(ROWS, K)
+
+
+def test_the_scale_rules_differ_where_the_papers_say() -> None:
+    x = np.full((1, 32), 500.0, np.float32)  # 448 < 500 < 512: floor saturates, round_up halves
+    floor, round_up = quantize(x, "mxfp8_e4m3"), quantize(x, "mxfp8_e4m3", scale_rule="round_up")
+    assert float(floor.scales[0, 0]) == 1.0
+    assert float(round_up.scales[0, 0]) == 2.0
+    assert float(dequantize(floor)[0, 0]) == 448.0
+    assert float(dequantize(round_up)[0, 0]) == 512.0
+
+
+def test_what_is_not_finite_stays_so_in_the_narrowest_place() -> None:
+    x = np.ones((2, 64), np.float32)
+    x[0, 3], x[0, 40] = np.inf, np.nan
+    for name, spec in FORMATS.items():
+        value = np.asarray(dequantize(quantize(x, name)))
+        if spec.element.has_nan:
+            assert np.isnan(value[0, 40])
+            assert not np.isfinite(value[0, 3])
+            lost = 2
+        else:
+            lost = 128 if spec.block is None else 2 * spec.block
+        assert np.count_nonzero(~np.isfinite(value)) == lost, name
+
+
+def test_an_all_zero_block_has_scale_one() -> None:
+    for name in ("mxfp8_e4m3", "mxfp4", "nvfp4"):
+        q = quantize(np.zeros((1, 32), np.float32), name)
+        assert np.all(np.asarray(q.scales).astype(np.float32) == 1.0)
+
+
+def test_it_is_a_pytree_that_survives_jit_vmap_and_tree_map() -> None:
+    x = np.random.default_rng(0).normal(size=(2, ROWS, K)).astype(np.float32)
+    q = quantize(x[0], "nvfp4")
+    same = jax.jit(lambda q: q)(q)
+    assert (same.format, same.shape) == ("nvfp4", (ROWS, K))
+    np.testing.assert_array_equal(dequantize(same), dequantize(q))
+    stacked = jax.vmap(lambda row: quantize(row, "nvfp4"))(x)
+    values = jax.vmap(dequantize)(stacked)
+    np.testing.assert_array_equal(values[0], dequantize(q))
+    paths = [jax.tree_util.keystr(path) for path, _ in jax.tree_util.tree_leaves_with_path(q)]
+    assert paths == [".codes", ".scales", ".tensor_scale"]
+    assert jax.tree.map(lambda leaf: leaf.dtype, q).codes == jnp.uint8
+
+
+def test_shapes_and_dtypes_are_as_annotated() -> None:
+    q = quantize(np.ones((ROWS, K), np.float32), "nvfp4")
+    assert isinstance(q.codes, UInt8[Array, f"{ROWS} {K // 2}"])
+    assert isinstance(dequantize(q), Float[Array, f"{ROWS} {K}"])
+    assert q.scales.dtype == ml_dtypes.float8_e4m3fn
+    assert isinstance(q.tensor_scale, Float[Array, ""])
+
+
+@pytest.mark.parametrize(
+    ("x", "name", "text"),
+    [
+        (np.ones((2, 33), np.float32), "mxfp4", "k=33 is not a multiple of the block of 32; pad K with zeros to 64"),
+        (np.ones((2, 24), np.float32), "nvfp4", "k=24 is not a multiple of the block of 16"),
+        (np.ones((0, 32), np.float32), "mxfp4", r"shape \(0, 32\) has an empty axis"),
+        (np.ones((2, 0), np.float32), "fp8_e4m3", r"shape \(2, 0\) has an empty axis"),
+        (np.ones((2, 32)), "fp8_e4m3", "dtype float64"),
+        (np.ones((2, 2, 32), np.float32), "fp8_e4m3", "3 axes"),
+        (np.ones((2, 32), np.float32), "mxfp5", "unknown format 'mxfp5'; did you mean"),
+    ],
+)
+def test_bad_input_is_refused(x: np.ndarray, name: str, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        quantize(x, name)
+
+
+def test_an_unknown_scale_rule_is_refused() -> None:
+    with pytest.raises(ValueError, match="unknown scale_rule 'flor'; did you mean floor"):
+        quantize(np.ones((2, 32), np.float32), "mxfp4", scale_rule="flor")
+
+
+def test_dequantising_to_a_narrow_dtype_is_refused() -> None:
+    with pytest.raises(ValueError, match="dtype float8_e4m3fn is not float32"):
+        dequantize(quantize(np.ones((2, 32), np.float32), "mxfp4"), jnp.float8_e4m3fn)
+
+
+GOOD: dict[str, Any] = {
+    "codes": np.zeros((2, 16), np.uint8),
+    "scales": np.ones((2, 1), ml_dtypes.float8_e8m0fnu),
+    "tensor_scale": None,
+    "format": "mxfp4",
+    "shape": (2, 32),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"codes": np.zeros((2, 32), np.uint8)}, r"codes has shape \(2, 32\), not \(2, 16\)"),
+        ({"codes": np.zeros((2, 16), np.int8)}, "codes has dtype int8, not uint8"),
+        ({"scales": np.ones((2, 2), ml_dtypes.float8_e8m0fnu)}, r"scales has shape \(2, 2\), not \(2, 1\)"),
+        ({"scales": np.ones((2, 1), np.float32)}, "scales has dtype float32, not float8_e8m0fnu"),
+        ({"scales": None}, r"scales is None, not an array \(2, 1\)"),
+        ({"tensor_scale": np.float32(1)}, "tensor_scale given, but the format has none"),
+        ({"format": "fp4_e2m1", "scales": None, "tensor_scale": np.ones(2, np.float32)},
+         r"tensor_scale has shape \(2,\), not \(\)"),
+        ({"format": "fp4_e2m1"}, "scales given, but the format has no block scales"),
+        ({"shape": (2, 40)}, "k=40 is not a multiple of the block of 32"),
+        ({"shape": (2, 0)}, "empty axis"),
+    ],
+)  # fmt: skip
+def test_a_quantized_array_of_wrong_parts_is_refused(change: dict[str, Any], text: str) -> None:
+    QuantizedArray(**GOOD)
+    with pytest.raises(ValueError, match=text):
+        QuantizedArray(**GOOD | change)
+
+
+def test_plain_arrays_count_as_the_format_of_their_dtype() -> None:
+    q = as_quantized(jnp.ones((2, 3), jnp.float8_e5m2))
+    assert (q.format, q.shape, q.tensor_scale) == ("fp8_e5m2", (2, 3), None)
+    with pytest.raises(ValueError, match="dtype int8, which is no format's"):
+        as_quantized(np.ones((2, 3), np.int8))
+    with pytest.raises(ValueError, match="has 1 axes, not 2"):
+        as_quantized(np.ones(3, np.float32))
