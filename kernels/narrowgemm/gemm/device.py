@@ -4,6 +4,9 @@ from typing import Any
 
 import jax
 
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.gemm.registry import Kernel
+
 #: Major CUDA compute capability -> the name in kernels' stems. Consumer Blackwell (12) lacks tcgen05 and is not one.
 _CUDA_ARCHES = {"9": "hopper", "10": "blackwell"}
 
@@ -24,3 +27,15 @@ def arch_of(device: Any) -> str:
     if not capability[:1].isdigit():
         return str(device.device_kind)
     return _CUDA_ARCHES.get(capability.partition(".")[0], f"sm_{capability}")
+
+
+def check_device(kernel: Kernel) -> None:
+    """Raises UnsupportedError where the default device is not what the kernel is for."""
+    arch = arch_of(default_device())
+    if kernel.arch not in ("any", arch):
+        raise UnsupportedError(
+            kernel.name,
+            {"device": default_device().device_kind, "arch": arch},
+            f"is not what it runs on, {kernel.arch}",
+            "use another kernel, or compile it ahead of time for such a device",
+        )

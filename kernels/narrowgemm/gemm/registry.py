@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from narrowgemm.errors import unknown_name
+from narrowgemm.errors import UnsupportedError, unknown_name
 from narrowgemm.problem import GemmProblem
 
 #: Kernel -> module in this package. A module with several kernels lists each of them.
@@ -61,3 +61,24 @@ def kernel_named(name: str) -> Kernel:
     module = importlib.import_module(f"narrowgemm.gemm.{_MODULES[name]}")
     kernels: Iterable[Kernel] = module.KERNELS
     return next(kernel for kernel in kernels if kernel.name == name)
+
+
+def accepts(kernel: Kernel, problem: GemmProblem) -> bool:
+    """Whether the problem's formats are among the kernel's."""
+    return (
+        problem.a_format in kernel.a_formats
+        and problem.b_format in kernel.b_formats
+        and problem.out_format in kernel.out_formats
+    )
+
+
+def check_formats(kernel: Kernel, problem: GemmProblem) -> None:
+    """Raises UnsupportedError, naming what the kernel accepts, for a problem in other formats."""
+    if not accepts(kernel, problem):
+        raise UnsupportedError(
+            kernel.name,
+            {"a_format": problem.a_format, "b_format": problem.b_format, "out_format": problem.out_format},
+            "are not all among its formats",
+            f"use a in {', '.join(kernel.a_formats)}, b in {', '.join(kernel.b_formats)}, "
+            f"out in {', '.join(kernel.out_formats)}, or another kernel",
+        )

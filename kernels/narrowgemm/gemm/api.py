@@ -1,0 +1,113 @@
+"""The one function that multiplies, whatever kernel does it."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import DTypeLike
+
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
+from narrowgemm.formats.spec import format_named
+from narrowgemm.gemm.device import arch_of, check_device, default_device
+from narrowgemm.gemm.registry import Kernel, accepts, check_formats, kernel_named, kernel_names
+from narrowgemm.problem import OUT_FORMATS, GemmProblem
+
+_OUT_FORMAT_OF = {format_named(name).element.dtype: name for name in OUT_FORMATS}
+
+#: Architecture -> kernels that `kernel=None` may mean there; the first that takes the operands' formats is taken,
+#: whatever the shape. A device that is not here has `_PORTABLE`: dots that are what they say on every device.
+_PORTABLE = ("xla_dot_f32", "xla_dot_bf16")
+_DEFAULTS = {
+    "hopper": ("hopper_wgmma_fp8", "hopper_wgmma_bf16", "xla_dot_f32"),
+    "blackwell": (
+        "blackwell_tcgen05_bf16",
+        "xla_dot_fp8_e4m3",
+        "xla_scaled_dot_mxfp8",
+        "xla_scaled_dot_nvfp4",
+        "xla_dot_f32",
+    ),
+}
+
+
+def kernels() -> tuple[str, ...]:
+    """Names of all kernels, sorted."""
+    return kernel_names()
+
+
+def gemm(
+    a: Operand, b: Operand, *, kernel: str | None = None, out_dtype: DTypeLike = jnp.bfloat16, config: Any = None
+) -> jax.Array:
+    """C[m,n] = Σ_k a[m,k]·b[n,k], block and tensor scales included, as an (m, n) array of `out_dtype`.
+
+    a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16 or float8, or `QuantizedArray`s.
+    kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats.
+    out_dtype: f32, bf16, f16, float8_e4m3fn or float8_e5m2; FP8 saturates.
+    config:    the kernel's `Config`; None: the first candidate that the kernel admits.
+
+    Traceable under jit. Not differentiable for quantised operands: wrap it in `jax.custom_vjp`.
+    Raises ValueError for operands that do not fit each other, an unknown kernel or dtype, and another kernel's config;
+    UnsupportedError for what the kernel or the device cannot do. Nothing else is ever run instead.
+    """
+    qa, qb = as_quantized(a), as_quantized(b)
+    problem = _problem(qa, qb, out_dtype)
+    chosen = _default_kernel(problem) if kernel is None else kernel_named(kernel)
+    check_formats(chosen, problem)
+    check_device(chosen)
+    if config is None:
+        config = _first_admitted(chosen, problem)
+    elif isinstance(config, chosen.config_type):
+        chosen.check(problem, config)
+    else:
+        raise ValueError(f"{chosen.name}: config {config!r} is not a {chosen.config_type.__qualname__} of its module")
+    result: jax.Array = chosen.matmul(_as_given(qa), _as_given(qb), config, problem.out_format)
+    return result
+
+
+def _problem(a: QuantizedArray, b: QuantizedArray, out_dtype: DTypeLike) -> GemmProblem:
+    if a.shape[1] != b.shape[1]:
+        raise ValueError(f"gemm: a has shape {a.shape} and b {b.shape}: their K, the second axis of each, differ")
+    dtype = np.dtype(out_dtype)
+    if dtype not in _OUT_FORMAT_OF:
+        raise ValueError(f"gemm: out_dtype {dtype} is not one of {', '.join(map(str, _OUT_FORMAT_OF))}")
+    return GemmProblem(a.shape[0], b.shape[0], a.shape[1], a.format, b.format, _OUT_FORMAT_OF[dtype])
+
+
+def _as_given(operand: QuantizedArray) -> jax.Array | QuantizedArray:
+    """What kernels take: a plain array where there is nothing beside the codes."""
+    plain = operand.scales is None and operand.tensor_scale is None and not operand.spec.is_packed
+    return operand.codes if plain else operand
+
+
+def _default_kernel(problem: GemmProblem) -> Kernel:
+    arch = arch_of(default_device())
+    for name in _DEFAULTS.get(arch, _PORTABLE):
+        if accepts(kernel_named(name), problem):
+            return kernel_named(name)
+    here = [kernel for kernel in map(kernel_named, kernel_names()) if kernel.arch in ("any", arch)]
+    able = ", ".join(kernel.name for kernel in here if accepts(kernel, problem)) or "none"
+    raise UnsupportedError(
+        "gemm",
+        {"a": problem.a_format, "b": problem.b_format, "out": problem.out_format, "device": arch},
+        "have no default kernel",
+        f"name one with kernel=; those of this device that take these formats: {able}; "
+        f"all of this device: {', '.join(kernel.name for kernel in here)}",
+    )
+
+
+def _first_admitted(kernel: Kernel, problem: GemmProblem) -> Any:
+    refusal = UnsupportedError(
+        kernel.name,
+        {"m": problem.m, "n": problem.n, "k": problem.k},
+        "is a shape that no config of this kernel does",
+        "use another kernel or pad the operands",
+    )
+    for config in kernel.candidates(problem):
+        try:
+            kernel.check(problem, config)
+        except UnsupportedError as error:
+            refusal = error
+        else:
+            return config
+    raise refusal

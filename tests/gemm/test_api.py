@@ -1,0 +1,147 @@
+import os
+import subprocess
+import sys
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jaxtyping import Array, BFloat16
+
+import narrowgemm
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats import reference
+from narrowgemm.gemm import registry, xla_dot
+from narrowgemm.gemm.registry import Kernel
+
+M, N, K = 5, 7, 64
+
+
+def normal(rows: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(rows, K)).astype(np.float32)
+
+
+A, B = normal(M, 0), normal(N, 1)
+
+
+def run_python(code: str) -> list[str]:
+    """Words that a fresh Python prints, with this one's import path."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout.split()
+
+
+@pytest.mark.parametrize("first", ["import narrowgemm", "import narrowgemm.gemm.registry"])
+def test_the_function_and_the_package_are_one_whichever_is_asked_first(first: str) -> None:
+    """In a fresh process, since importing any kernel rebinds the package's name."""
+    code = (
+        f"{first}\nimport narrowgemm, jax.numpy as jnp\n"
+        "one = jnp.ones((2, 32))\n"
+        "print(float(narrowgemm.gemm(one, one, out_dtype=jnp.float32)[0, 0]))\n"
+        "from narrowgemm.gemm import api\n"
+        "print(float(narrowgemm.gemm(one, one)[0, 0]))"
+    )
+    assert run_python(code) == ["32.0", "32.0"]
+
+
+def test_public_names_come_without_importing_jax() -> None:
+    code = "import sys, narrowgemm; narrowgemm.GemmProblem; print('jax' in sys.modules, *dir(narrowgemm))"
+    assert run_python(code) == ["False", *sorted(narrowgemm.__all__)]
+    assert all(hasattr(narrowgemm, name) for name in narrowgemm.__all__)
+    assert not hasattr(narrowgemm, "gemmm")
+
+
+def test_the_default_kernel_multiplies_with_k_last_in_both() -> None:
+    got = narrowgemm.gemm(jnp.asarray(A), jnp.asarray(B), out_dtype=jnp.float32)
+    np.testing.assert_allclose(got, A @ B.T, rtol=1e-5, atol=1e-5)
+    narrow = jax.jit(narrowgemm.gemm)(jnp.asarray(A, jnp.bfloat16), jnp.asarray(B, jnp.bfloat16))
+    assert isinstance(narrow, BFloat16[Array, f"{M} {N}"])
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16, jnp.float16, jnp.float8_e4m3fn, jnp.float8_e5m2])
+def test_tensor_scales_and_every_out_dtype(dtype: Any) -> None:
+    qa, qb = narrowgemm.quantize(A, "fp8_e4m3"), narrowgemm.quantize(B, "fp8_e4m3")
+    got = narrowgemm.gemm(qa, qb, kernel="xla_dot_fp8_e4m3", out_dtype=dtype)
+    exact = reference.dequantize(qa) @ reference.dequantize(qb).T
+    assert got.dtype == dtype
+    step = float(jnp.finfo(dtype).eps)
+    np.testing.assert_allclose(np.asarray(got, np.float64), exact, rtol=step, atol=step)
+
+
+def test_an_fp8_result_saturates() -> None:
+    huge = jnp.full((2, 32), 1e3, jnp.float32)
+    got = narrowgemm.gemm(huge, -huge, kernel="xla_dot_f32", out_dtype=jnp.float8_e4m3fn)
+    assert np.all(np.asarray(got, np.float32) == -448.0)
+
+
+def test_a_quantized_array_without_scales_is_the_plain_array() -> None:
+    plain = jnp.asarray(A, jnp.bfloat16), jnp.asarray(B, jnp.bfloat16)
+    wrapped = narrowgemm.quantize(plain[0], "bf16"), narrowgemm.quantize(plain[1], "bf16")
+    np.testing.assert_array_equal(narrowgemm.gemm(*plain), narrowgemm.gemm(*wrapped))
+
+
+def test_operands_that_do_not_fit_are_refused_with_both_shapes() -> None:
+    with pytest.raises(ValueError, match=r"a has shape \(5, 64\) and b \(7, 32\)"):
+        narrowgemm.gemm(A, B[:, :32])
+    with pytest.raises(ValueError, match=r"shape \(0, 64\) has an empty axis"):
+        narrowgemm.gemm(A[:0], B)
+    with pytest.raises(ValueError, match="out_dtype int8 is not one of float32, bfloat16"):
+        narrowgemm.gemm(A, B, out_dtype=jnp.int8)
+
+
+def test_an_unknown_kernel_is_named_with_its_neighbours() -> None:
+    with pytest.raises(ValueError, match="unknown kernel 'xla_dot_fp32'; did you mean xla_dot_f32"):
+        narrowgemm.gemm(A, B, kernel="xla_dot_fp32")
+
+
+def test_formats_that_a_kernel_does_not_take_are_named_with_those_it_does() -> None:
+    with pytest.raises(UnsupportedError, match="use a in bf16, b in bf16, out in f32") as caught:
+        narrowgemm.gemm(A, B, kernel="xla_dot_bf16")
+    assert caught.value.values["a_format"] == "f32"
+
+
+def test_a_kernel_of_another_device_is_refused() -> None:
+    operands = jnp.asarray(A, jnp.bfloat16), jnp.asarray(B, jnp.bfloat16)
+    with pytest.raises(UnsupportedError, match="is not what it runs on, blackwell") as caught:
+        narrowgemm.gemm(*operands, kernel="blackwell_tcgen05_bf16")
+    assert caught.value.values["arch"] == "cpu"
+
+
+def test_a_config_is_checked_before_it_is_used() -> None:
+    q = narrowgemm.quantize(A, "fp8_e4m3")
+    with pytest.raises(ValueError, match="is not a Fp8Config of its module"):
+        narrowgemm.gemm(q, q, kernel="xla_dot_fp8_e4m3", config=xla_dot.Config())
+    with pytest.raises(UnsupportedError, match="out_format=f32 is a choice for BF16 results alone"):
+        narrowgemm.gemm(q, q, kernel="xla_dot_fp8_e4m3", config=xla_dot.Fp8Config(True), out_dtype=jnp.float32)
+
+
+def test_the_first_candidate_that_the_kernel_admits_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(problem: Any, config: int) -> None:
+        if config != 2:
+            raise UnsupportedError("picky", {"config": config, "m": problem.m}, "is not 2", "use 2")
+
+    seen: list[int] = []
+
+    def matmul(a: Any, b: Any, config: int, out_format: str) -> jax.Array:
+        seen.append(config)
+        assert out_format == "bf16"
+        return jnp.zeros((a.shape[0], b.shape[0]))
+
+    def picky(candidates: tuple[int, ...]) -> Kernel:
+        return Kernel("picky", "any", False, ("f32",), ("f32",), ("bf16",), int, check, lambda _: candidates, matmul)
+
+    monkeypatch.setattr("narrowgemm.gemm.api.kernel_named", lambda _: picky((1, 2, 3)))
+    narrowgemm.gemm(A, B, kernel="picky")
+    assert seen == [2]
+    monkeypatch.setattr("narrowgemm.gemm.api.kernel_named", lambda _: picky((1, 3)))
+    with pytest.raises(UnsupportedError, match="config=3, m=5 is not 2"):
+        narrowgemm.gemm(A, B, kernel="picky")
+    monkeypatch.setattr("narrowgemm.gemm.api.kernel_named", lambda _: picky(()))
+    with pytest.raises(UnsupportedError, match="no config of this kernel"):
+        narrowgemm.gemm(A, B, kernel="picky")
+
+
+def test_kernels_are_listed() -> None:
+    assert narrowgemm.kernels() == tuple(sorted(registry.kernel_names()))
+    assert "xla_dot_f32" in narrowgemm.kernels()
