@@ -28,6 +28,7 @@ class Claim(Settings):
     truth: str = Field(description="the true value, or why the claim holds or fails")
     sources: tuple[str, ...] = ()
     derivation: str | None = None
+    finding: str | None = Field(None, description="what this suite found itself, and by which kind of evidence")
 
     @field_validator("quote")
     @classmethod
@@ -74,12 +75,16 @@ def verdict_counts(claims: Sequence[Claim]) -> dict[Verdict, int]:
     return {verdict: counts[verdict] for verdict in VERDICTS}
 
 
+def _what_holds(claim: Claim) -> str:
+    return claim.truth if claim.finding is None else f"{claim.truth}. Found here: {claim.finding}"
+
+
 def claims_markdown(claims: Sequence[Claim], sources: Mapping[str, Source]) -> str:
     """The page `docs/claims.md`: counts, the table of claims, and the sources it names."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdict_counts(claims).items())
     used = sorted({key for claim in claims for key in claim.sources}, key=lambda key: (key[0], int(key[1:])))
     rows = [
-        f"| {c.id} | «{c.quote}» | {c.topic} | {c.verdict} | {c.truth} | {', '.join(c.sources) or c.derivation} |"
+        f"| {c.id} | «{c.quote}» | {c.topic} | {c.verdict} | {_what_holds(c)} | {', '.join(c.sources) or c.derivation} |"
         for c in claims
     ]
     return "\n".join(

@@ -1,0 +1,85 @@
+"""What each family of kernels makes of its config: the schedule of tiles and the shape of the multiply. No JAX.
+
+The kernels' own modules need JAX, so their configs come here as the mappings that result rows carry.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from narrowbench.models.traffic import Schedule
+from narrowgemm.formats.spec import format_named
+from narrowgemm.problem import GemmProblem
+
+#: Bytes of K in a stage, in every kernel here: the widest swizzle atom.
+_STAGE_K_BYTES = 128
+#: Rows of one wgmma, and of one block's part of a tcgen05 multiply.
+_WGMMA_M, _TCGEN05_M = 64, 128
+#: Consumer warpgroups of the Hopper kernels.
+_CONSUMERS = 2
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A schedule and what the tile's inner loop and its end look like.
+
+    mma_m, mma_n:   rows of A and of B that one multiply reads from shared memory, of all cores of a unit that share it.
+    overlaps_store: whether the result of a tile is stored while the next one is computed.
+    """
+
+    schedule: Schedule
+    mma_m: int
+    mma_n: int
+    overlaps_store: bool
+
+
+def tiling_of(kernel: str, config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tiling:
+    """The tiling of a kernel with a config, on a device of `cores`.
+
+    Raises ValueError for a kernel whose schedule is not known, as a vendor's, and for a config that lacks a field.
+    """
+    makers = {"hopper_wgmma": _hopper, "blackwell_tcgen05": _blackwell}
+    for prefix, make in makers.items():
+        if kernel.startswith(prefix):
+            try:
+                return make(config, problem, cores)
+            except KeyError as missing:
+                raise ValueError(f"{kernel}: its config has no {missing}, which the time model needs") from None
+    raise ValueError(f"{kernel}: its schedule is not known; known are {', '.join(f'{name}_*' for name in makers)}")
+
+
+def _hopper(config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tiling:
+    """A cluster loads the operands of all its blocks once. Two consumers share a tile, or take tiles in turn."""
+    cluster_m, cluster_n = config["cluster_m"], config["cluster_n"]
+    columns = config["tile_n"] // (_CONSUMERS if config["split"] == "n" else 1)
+    schedule = Schedule(
+        tile_m=config["tile_m"] * cluster_m,
+        tile_n=config["tile_n"] * cluster_n,
+        tile_k=_stage_k(problem),
+        units=cores // (cluster_m * cluster_n),
+        cores_per_unit=cluster_m * cluster_n,
+        raster=config["raster"],
+        raster_width=config["raster_width"],
+    )
+    return Tiling(schedule, mma_m=_WGMMA_M, mma_n=columns, overlaps_store=config["split"] is None)
+
+
+def _blackwell(config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tiling:
+    """A pair of blocks makes a tile of twice the rows, of which each holds half of both operands."""
+    ctas = config["ctas"]
+    schedule = Schedule(
+        tile_m=_TCGEN05_M * ctas,
+        tile_n=config["tile_n"],
+        tile_k=_stage_k(problem),
+        units=cores // ctas,
+        cores_per_unit=ctas,
+        raster=config["raster"],
+        raster_width=config["raster_width"],
+    )
+    return Tiling(schedule, mma_m=_TCGEN05_M * ctas, mma_n=config["tile_n"], overlaps_store=config["accumulators"] > 1)
+
+
+def _stage_k(problem: GemmProblem) -> int:
+    """Elements of K in a stage, of the operand with the wider elements."""
+    bits = max(format_named(name).element.bits for name in (problem.a_format, problem.b_format))
+    return 8 * _STAGE_K_BYTES // bits
