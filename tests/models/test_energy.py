@@ -97,8 +97,8 @@ def test_an_unknown_group_is_refused() -> None:
 
 
 def test_predictions_need_names_and_positive_measurements() -> None:
-    with pytest.raises(ValueError, match="different names"):
-        check_predictions(["a", "a"], [1, 1], [1, 1])
+    with pytest.raises(ValueError, match="no predictions"):
+        check_predictions([], [], [])
     with pytest.raises(ValueError, match="not positive"):
         check_predictions(["a"], [1], [0])
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from narrowbench.config import ROOT
 from narrowbench.measure.devices import slugged
 from narrowbench.models import hardware
 
@@ -126,8 +127,9 @@ def test_a_device_is_found_by_slug_and_by_what_its_driver_calls_it(
     profiles: dict[str, hardware.DeviceProfile],
 ) -> None:
     assert hardware.profile_for("nvidia-h200", profiles).architecture == "hopper"
-    assert hardware.profile_of_kind("NVIDIA H100 80GB HBM3", profiles) is profiles["nvidia-h100-80gb-hbm3"]
-    assert hardware.profile_of_kind("AMD EPYC", profiles) is None
+    assert hardware.profile_of("nvidia-h200", "a test", profiles) is profiles["nvidia-h200"]
+    assert hardware.profile_of("nvidia-h200-n1", "NVIDIA H200", profiles) is profiles["nvidia-h200"]
+    assert hardware.profile_of("amd-epyc-2c", "AMD EPYC", profiles) is None
     with pytest.raises(ValueError, match="did you mean nvidia-h200"):
         hardware.profile_for("nvidia-h20", profiles)
 
@@ -135,6 +137,12 @@ def test_a_device_is_found_by_slug_and_by_what_its_driver_calls_it(
 def test_stems_are_the_slugs_of_reported_names(profiles: dict[str, hardware.DeviceProfile]) -> None:
     for slug, profile in profiles.items():
         assert slug in {slugged(name) for name in profile.reported_names}
+
+
+def test_the_page_lists_the_sources() -> None:
+    """Where this fails: end docs/devices.md with what `sources_markdown` gives."""
+    page = (ROOT / "docs" / "devices.md").read_text(encoding="utf-8")
+    assert page.endswith("## Sources\n\n" + hardware.sources_markdown(hardware.load_sources()))
 
 
 def test_reported_names_belong_to_one_profile(profiles: dict[str, hardware.DeviceProfile]) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from narrowbench.config import CONFIGS, Settings, load
 from narrowbench.errors import ConfigError
-from narrowbench.models.hardware import Source
+from narrowbench.models.hardware import Source, sources_markdown
 from narrowgemm.errors import unknown_name
 
 Verdict = Literal["supported", "partly supported", "misleading", "wrong", "cannot be verified"]
@@ -79,13 +79,16 @@ def _what_holds(claim: Claim) -> str:
     return claim.truth if claim.finding is None else f"{claim.truth}. Found here: {claim.finding}"
 
 
+def _basis(claim: Claim) -> str:
+    return ", ".join(claim.sources) or str(claim.derivation)
+
+
 def claims_markdown(claims: Sequence[Claim], sources: Mapping[str, Source]) -> str:
     """The page `docs/claims.md`: counts, the table of claims, and the sources it names."""
     counts = ", ".join(f"{count} {verdict}" for verdict, count in verdict_counts(claims).items())
-    used = sorted({key for claim in claims for key in claim.sources}, key=lambda key: (key[0], int(key[1:])))
+    used = {key: sources[key] for claim in claims for key in claim.sources}
     rows = [
-        f"| {c.id} | «{c.quote}» | {c.topic} | {c.verdict} | {_what_holds(c)} | {', '.join(c.sources) or c.derivation} |"
-        for c in claims
+        " | ".join([f"| {c.id}", f"«{c.quote}»", c.topic, c.verdict, _what_holds(c), f"{_basis(c)} |"]) for c in claims
     ]
     return "\n".join(
         [
@@ -100,7 +103,6 @@ def claims_markdown(claims: Sequence[Claim], sources: Mapping[str, Source]) -> s
             "",
             "## Sources",
             "",
-            *(f"- **{key}** {sources[key].text}" for key in used),
-            "",
+            sources_markdown(used),
         ]
     )

@@ -239,9 +239,20 @@ def rate_key(a_format: str, b_format: str) -> str:
     return _RATE_OF_ELEMENT[widest.name]
 
 
-def profile_of_kind(device_kind: str, profiles: Mapping[str, DeviceProfile]) -> DeviceProfile | None:
-    """The profile that knows a device by what its driver calls it; None where no profile does."""
+def profile_of(slug: str, device_kind: str, profiles: Mapping[str, DeviceProfile]) -> DeviceProfile | None:
+    """The profile of a row's device: by its slug, or where that has a number at its end by what its driver calls it.
+
+    None where no profile knows it, as most host CPUs.
+    """
+    if slug in profiles:
+        return profiles[slug]
     return next((profile for profile in profiles.values() if device_kind in profile.reported_names), None)
+
+
+def sources_markdown(sources: Mapping[str, Source]) -> str:
+    """The sources as a list, a line a key: the end of `docs/devices.md`."""
+    keys = sorted(sources, key=lambda key: (key[0], int(key[1:])))
+    return "".join(f"- **{key}** ({', '.join(sources[key].grades)}) {sources[key].text}\n" for key in keys)
 
 
 def profile_for(slug: str, profiles: Mapping[str, DeviceProfile]) -> DeviceProfile:

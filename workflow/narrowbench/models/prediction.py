@@ -31,28 +31,28 @@ def halves[T: Shaped](samples: Sequence[T]) -> tuple[list[T], list[T]]:
 
 @dataclass(frozen=True)
 class Check:
-    """Relative errors, predicted / measured - 1, by name."""
+    """Names and relative errors, predicted / measured - 1."""
 
-    errors: dict[str, float]
+    errors: tuple[tuple[str, float], ...]
 
     @property
     def median_absolute(self) -> float:
-        return float(np.median(np.abs(list(self.errors.values()))))
+        return float(np.median([abs(error) for _, error in self.errors]))
 
     @property
     def bias(self) -> float:
         """Mean of the signed errors."""
-        return float(np.mean(list(self.errors.values())))
+        return float(np.mean([error for _, error in self.errors]))
 
     def worst(self, count: int) -> list[tuple[str, float]]:
         """The `count` largest errors, largest first: where the model fails."""
-        return sorted(self.errors.items(), key=lambda item: -abs(item[1]))[:count]
+        return sorted(self.errors, key=lambda item: -abs(item[1]))[:count]
 
 
 def check_predictions(names: Sequence[str], predicted: Sequence[float], measured: Sequence[float]) -> Check:
-    """Relative errors of predictions. Raises ValueError without any, for a repeated name or a measured value of 0."""
-    if not names or len(set(names)) != len(names):
-        raise ValueError(f"{len(names)} predictions with {len(set(names))} different names: each needs one of its own")
+    """Relative errors of predictions. Raises ValueError without any, or for a measured value that is not positive."""
+    if not names:
+        raise ValueError("no predictions to check")
     if min(measured) <= 0:
         raise ValueError(f"measured value {min(measured)} is not positive; a relative error needs one that is")
-    return Check({n: p / m - 1 for n, p, m in zip(names, predicted, measured, strict=True)})
+    return Check(tuple((n, p / m - 1) for n, p, m in zip(names, predicted, measured, strict=True)))
