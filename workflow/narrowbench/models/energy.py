@@ -41,8 +41,9 @@ class EnergySample:
 
     @property
     def terms(self) -> dict[str, float]:
-        """What each coefficient multiplies."""
-        return {FLOP + self.group: self.flop, HBM: self.hbm_bytes, L2: self.l2_bytes, P0: self.time_s}
+        """What each coefficient multiplies; a launch without arithmetic has no term of it."""
+        work = {FLOP + self.group: self.flop} if self.flop else {}
+        return work | {HBM: self.hbm_bytes, L2: self.l2_bytes, P0: self.time_s}
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class EnergyModel:
 
     def terms_j(self, sample: EnergySample) -> dict[str, float]:
         """Joules of each term. Raises ValueError for a group that the model was not fitted on."""
-        if FLOP + sample.group not in self.coefficients:
+        if not sample.terms.keys() <= self.coefficients.keys():
             known = ", ".join(sorted(key.removeprefix(FLOP) for key in self.coefficients if key.startswith(FLOP)))
             raise ValueError(f"{sample.name}: no ε_flop for {sample.group!r}; fitted: {known}")
         return {key: self.coefficients[key].value * amount for key, amount in sample.terms.items()}

@@ -38,14 +38,29 @@ def tiling_of(kernel: str, config: Mapping[str, Any], problem: GemmProblem, core
 
     Raises ValueError for a kernel whose schedule is not known, as a vendor's, and for a config that lacks a field.
     """
-    makers = {"hopper_wgmma": _hopper, "blackwell_tcgen05": _blackwell}
-    for prefix, make in makers.items():
-        if kernel.startswith(prefix):
-            try:
-                return make(config, problem, cores)
-            except KeyError as missing:
-                raise ValueError(f"{kernel}: its config has no {missing}, which the time model needs") from None
-    raise ValueError(f"{kernel}: its schedule is not known; known are {', '.join(f'{name}_*' for name in makers)}")
+    if not has_known_schedule(kernel):
+        known = ", ".join(f"{family}_*" for family in _MAKERS)
+        raise ValueError(f"{kernel}: its schedule is not known; known are those of {known}")
+    try:
+        return _MAKERS[_family(kernel)](config, problem, cores)
+    except KeyError as missing:
+        raise ValueError(f"{kernel}: its config has no {missing}, which the time model needs") from None
+
+
+def has_known_schedule(kernel: str) -> bool:
+    """Whether `tiling_of` knows the kernel's family: our own, and no vendor's."""
+    return _family(kernel) in _MAKERS
+
+
+def assumed_tiling(problem: GemmProblem, cores: int) -> Tiling:
+    """What a vendor's kernel is taken to do: tiles of 128×256 in bands of 8. An assumption, not a finding."""
+    schedule = Schedule(tile_m=128, tile_n=256, tile_k=_stage_k(problem), units=cores)
+    return Tiling(schedule, mma_m=_WGMMA_M, mma_n=256, overlaps_store=True)
+
+
+def _family(kernel: str) -> str:
+    """Architecture and engine of a kernel's stem."""
+    return "_".join(kernel.split("_")[:2])
 
 
 def _hopper(config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tiling:
@@ -83,3 +98,7 @@ def _stage_k(problem: GemmProblem) -> int:
     """Elements of K in a stage, of the operand with the wider elements."""
     bits = max(format_named(name).element.bits for name in (problem.a_format, problem.b_format))
     return 8 * _STAGE_K_BYTES // bits
+
+
+#: Family of kernels -> what makes their tiling of a config.
+_MAKERS = {"hopper_wgmma": _hopper, "blackwell_tcgen05": _blackwell}
