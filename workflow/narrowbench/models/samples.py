@@ -1,7 +1,7 @@
 """Measured rows as what the models are fitted on: from the frame of results to launches with their traffic. No JAX.
 
-Lines come as `narrowbench.report.frame` makes them. Only those are taken that were measured, are ok and whose device has
-a profile.
+Lines come as `narrowbench.report.frame` makes them. Only those are taken that were measured, are ok and belong to a
+device with a profile.
 """
 
 import json
