@@ -56,12 +56,12 @@ def gemm(
     check_formats(chosen, problem)
     check_device(chosen)
     if config is None:
-        config = _first_admitted(chosen, problem)
+        config = first_admitted(chosen, problem)
     elif isinstance(config, chosen.config_type):
         chosen.check(problem, config)
     else:
         raise ValueError(f"{chosen.name}: config {config!r} is not a {chosen.config_type.__qualname__} of its module")
-    result: jax.Array = chosen.matmul(_as_given(qa), _as_given(qb), config, problem.out_format)
+    result: jax.Array = chosen.matmul(as_given(qa), as_given(qb), config, problem.out_format)
     return result
 
 
@@ -74,7 +74,7 @@ def _problem(a: QuantizedArray, b: QuantizedArray, out_dtype: DTypeLike) -> Gemm
     return GemmProblem(a.shape[0], b.shape[0], a.shape[1], a.format, b.format, _OUT_FORMAT_OF[dtype])
 
 
-def _as_given(operand: QuantizedArray) -> jax.Array | QuantizedArray:
+def as_given(operand: QuantizedArray) -> jax.Array | QuantizedArray:
     """What kernels take: a plain array where there is nothing beside the codes."""
     plain = operand.scales is None and operand.tensor_scale is None and not operand.spec.is_packed
     return operand.codes if plain else operand
@@ -96,7 +96,8 @@ def _default_kernel(problem: GemmProblem) -> Kernel:
     )
 
 
-def _first_admitted(kernel: Kernel, problem: GemmProblem) -> Any:
+def first_admitted(kernel: Kernel, problem: GemmProblem) -> Any:
+    """The first of the kernel's candidates that it admits. Raises UnsupportedError with the last refusal."""
     refusal = UnsupportedError(
         kernel.name,
         {"m": problem.m, "n": problem.n, "k": problem.k},
