@@ -42,23 +42,23 @@ def exact_on_device(a: Operand, b: Operand, rows: Rows | None = None) -> Float64
     A CPU takes subnormals of plain FP32 and BF16 operands for zero. Not for a TPU, which has no float64.
     """
     with jax.enable_x64(True):
-        left = _as_float64(as_quantized(a))
-        return np.asarray((left if rows is None else left[rows]) @ _as_float64(as_quantized(b)).T)
+        left = as_float64(as_quantized(a))
+        return np.asarray((left if rows is None else left[rows]) @ as_float64(as_quantized(b)).T)
 
 
-def _as_float64(operand: QuantizedArray) -> jax.Array:
-    """Values by exact factors: elements fit FP32, and FP32 fits float64."""
+def as_float64(operand: QuantizedArray) -> jax.Array:
+    """The values, (rows, k), by exact factors: elements fit FP32, and FP32 fits float64. Under `jax.enable_x64`."""
     element = operand.spec.element
     unscaled = next(name for name, spec in FORMATS.items() if spec.element == element and spec.block is None)
     values = dequantize(QuantizedArray(operand.codes, None, None, unscaled, operand.shape)).astype(jnp.float64)
     if operand.scales is not None and operand.spec.block is not None:
-        values = values * jnp.repeat(_scale_as_float64(operand.scales), operand.spec.block, axis=1)
+        values = values * jnp.repeat(_scaleas_float64(operand.scales), operand.spec.block, axis=1)
     if operand.tensor_scale is not None:
         values = values * operand.tensor_scale.astype(jnp.float64)
     return values
 
 
-def _scale_as_float64(scales: jax.Array) -> jax.Array:
+def _scaleas_float64(scales: jax.Array) -> jax.Array:
     """Block scales; E8M0 by its bits, for 2^-127 is an FP32 subnormal and would be flushed on the way."""
     if scales.dtype != E8M0:
         return scales.astype(jnp.float64)
