@@ -273,11 +273,11 @@ def _operand(rows: int, k: int, format_name: str) -> Any:
     """Shapes and dtypes of an operand: an array, or a quantised array, of abstract values."""
     import jax
 
-    from narrowgemm.formats.quantize import quantize
-
     element = format_named(format_name).element
     if element.bits >= 16:
         return jax.ShapeDtypeStruct((rows, k), element.dtype)
+    from narrowgemm.formats.quantize import quantize
+
     return jax.eval_shape(lambda values: quantize(values, format_name), jax.ShapeDtypeStruct((rows, k), "float32"))
 
 

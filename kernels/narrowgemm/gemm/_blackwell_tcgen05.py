@@ -17,17 +17,19 @@ Barriers, counted over all K steps s (stage s mod stages) or tiles t (accumulato
   drained[acc]    one arrival of `store` of each block of a pair, in both blocks. `multiply` waits.
 At the end `load` and `multiply` wait for every phase still open: no block leaves while its partner can still reach it.
 
+Block scales travel with their stage, as tiles that the hardware reads (`narrowgemm.formats.scale_layout`); `multiply` copies
+them to tensor memory ahead of each MMA, which the tensor core's queue keeps in order. Where two accumulators and the
+scales exceed tensor memory, the accumulators share some columns: `store` takes those out first, last to first in the
+first accumulator and first to last in the second, and the next tile waits for them alone.
+
 Edges need no code of their own: TMA fills what lies outside the operands with zeros and drops what lies outside C.
 
 The roles follow NVIDIA's description of tcgen05 (PTX ISA) and JAX's Pallas Mosaic GPU reference.
 """
 
-import contextlib
 import functools
-import itertools
 import math
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -36,237 +38,207 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats.quantize import Operand, as_quantized
+from narrowgemm.formats.scale_layout import tile_scales
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
-from narrowgemm.problem import GemmProblem
-from narrowgemm.tiling import ceil_div, raster, round_up
+from narrowgemm.gemm._blackwell_plan import (
+    BLOCK_M,
+    SCALE_TILE_BLOCKS,
+    SCALE_TILE_ROWS,
+    STAGE_K_BYTES,
+    STAGING_TILES,
+    Config,
+    Plan,
+    candidates,
+    check,
+    plan,
+)
+from narrowgemm.gemm.registry import Kernel
+from narrowgemm.problem import OUT_FORMATS
+from narrowgemm.tiling import ceil_div, raster
 
-#: Rows of one block's part of an MMA: the lanes of tensor memory.
-BLOCK_M = 128
 LOAD_WARP, MULTIPLY_WARP = 0, 1
 MMA_WARPGROUP, STORE_WARPGROUP = 0, 1
-#: Bytes of K in one stage: the widest swizzle atom.
-STAGE_K_BYTES = 128
-#: TMA addresses rows: their length in bytes is a multiple of this (CUDA driver API, cuTensorMapEncodeTiled).
-TMA_ROW_BYTES = 16
-#: The widest MMA (PTX ISA, tcgen05.mma shapes), in one block and in a pair.
-MAX_TILE_N = 256
-#: Columns of 32 bits × 128 lanes (PTX ISA, tensor memory).
-TENSOR_MEMORY_COLUMNS = 512
-#: Staging tiles of the epilogue: one is filled while the other is read by the TMA store.
-STAGING_TILES = 2
-#: Room for barriers and for what the dynamic scheduler keeps in shared memory; far less is used.
-_BARRIER_BYTES = 1024
-#: For the order of candidates alone: SMs of a B200, and what a tile costs beside its columns (filling the pipeline).
-_GUESSED_CORES = 148
-_TILE_OVERHEAD_COLUMNS = 32
 
 
-@dataclass(frozen=True)
-class Config:
-    """Choices of a Blackwell GEMM. A stage holds 128 bytes of K: 64 elements of BF16, 128 of FP8, 256 of FP4.
+def kernel(name: str, formats: tuple[str, ...]) -> Kernel:
+    """The registry's entry of the kernel `name`, whose operands are each in one of `formats`."""
 
-    tile_n:       columns of an output tile, of both blocks where there are two.
-    stages:       depth of the operand pipeline.
-    ctas:         thread blocks that make one tile together: 1 (128 rows) or 2 (256 rows).
-    accumulators: tiles of tensor memory taken in turn; with 1 the epilogue does not overlap the next tile.
-    raster:       dimension that varies fastest inside a rasterisation band.
-    raster_width: tiles of that dimension in a band.
-    """
-
-    tile_n: int = 256
-    stages: int = 5
-    ctas: int = 2
-    accumulators: int = 2
-    raster: Literal["m", "n"] = "n"
-    raster_width: int = 8
-
-    @property
-    def tile_m(self) -> int:
-        return BLOCK_M * self.ctas
-
-    @property
-    def block_n(self) -> int:
-        """Rows of B that one block loads."""
-        return self.tile_n // self.ctas
-
-
-def store_columns(config: Config, out_bits: int) -> int:
-    """Columns converted and stored at a time: at most one swizzle atom, and a divisor of the tile."""
-    return math.gcd(config.tile_n, 8 * STAGE_K_BYTES // out_bits)
-
-
-def shared_memory_bytes(config: Config, out_bits: int) -> int:
-    """Shared memory of a block: operand stages, two staging tiles of the output, barriers, the scheduler's mailbox."""
-    operands = config.stages * STAGE_K_BYTES * (BLOCK_M + config.block_n)
-    staging = STAGING_TILES * BLOCK_M * store_columns(config, out_bits) * out_bits // 8
-    return operands + staging + _BARRIER_BYTES
-
-
-def check(kernel: str, problem: GemmProblem, config: Config) -> None:
-    """Raise UnsupportedError where `config` cannot do `problem`: rows, tile shape, shared and tensor memory."""
-    out_bits = format_named(problem.out_format).element.bits
-    for name, extent, format_name in (
-        ("k", problem.k, problem.a_format),
-        ("k", problem.k, problem.b_format),
-        ("n", problem.n, problem.out_format),
-    ):
-        step = 8 * TMA_ROW_BYTES // format_named(format_name).element.bits
-        if extent % step:
+    def matmul(a: Operand, b: Operand, config: Config, out_format: str, interpret: bool = False) -> jax.Array:
+        operands = as_quantized(a), as_quantized(b)
+        block_scales = tuple(tile_scales(q.scales) for q in operands if q.scales is not None)
+        if interpret and block_scales:
             raise UnsupportedError(
-                kernel,
-                {name: extent},
-                f"is not a multiple of {step}: TMA takes rows of whole {TMA_ROW_BYTES} bytes, here of {format_name}",
-                f"pad {name} to {round_up(extent, step)}",
+                name,
+                {"interpret": True},
+                "needs copies of block scales to tensor memory, which JAX does not interpret",
+                "compile it with narrowgemm.aot, or run it on a Blackwell GPU",
             )
-    if config.ctas not in (1, 2) or config.accumulators not in (1, 2):
-        raise ValueError(f"{kernel}: ctas={config.ctas} and accumulators={config.accumulators} are each 1 or 2")
-    step = 16 * config.ctas
-    if config.tile_n % step or not 32 <= config.tile_n <= MAX_TILE_N:
-        raise UnsupportedError(
-            kernel,
-            {"tile_n": config.tile_n, "ctas": config.ctas},
-            f"is not a multiple of {step} from 32 to {MAX_TILE_N}, as tcgen05.mma and the staged store need",
-            f"use tile_n={min(max(round_up(config.tile_n, step), 32), MAX_TILE_N)}",
-        )
-    columns = config.accumulators * config.tile_n
-    if columns > TENSOR_MEMORY_COLUMNS:
-        raise UnsupportedError(
-            kernel,
-            {"tile_n": config.tile_n, "accumulators": config.accumulators},
-            f"need {columns} columns of tensor memory; an SM has {TENSOR_MEMORY_COLUMNS}",
-            "use one accumulator or a narrower tile",
-        )
-    needed = shared_memory_bytes(config, out_bits)
-    if needed > _mosaic_gpu.SHARED_MEMORY_BYTES:
-        raise UnsupportedError(
-            kernel,
-            {"tile_n": config.tile_n, "ctas": config.ctas, "stages": config.stages},
-            f"need {needed} bytes of shared memory; a block has {_mosaic_gpu.SHARED_MEMORY_BYTES}",
-            "use fewer stages or a narrower tile",
-        )
+        tensor_scales = tuple(q.tensor_scale.reshape(1) for q in operands if q.tensor_scale is not None)
+        codes = operands[0].codes, operands[1].codes
+        used = operands[0].format, operands[1].format, out_format
+        return gemm(name, codes, block_scales, tensor_scales, used, config, interpret)
 
-
-def candidates(kernel: str, problem: GemmProblem) -> list[Config]:
-    """Configs that `check` admits for `problem`, in the order of a rough cost: rounds of tiles × time of a tile.
-
-    A stage of 128 rows × tile_n columns takes 2·tile_n cycles of a tensor core (8192 FP8 multiply-adds a cycle), and
-    loading it at 64 bytes a cycle takes 2·(128 + block_n): the larger counts, in half cycles.
-
-    Raises the UnsupportedError of the smallest config if there is none, for then the problem itself is at fault.
-    """
-    admitted = []
-    for ctas, tile_n, stages in itertools.product((2, 1), (256, 192, 128, 64), (7, 6, 5, 4, 3)):
-        config = Config(tile_n=tile_n, stages=stages, ctas=ctas)
-        with contextlib.suppress(UnsupportedError):
-            check(kernel, problem, config)
-            admitted.append(config)
-    if not admitted:
-        check(kernel, problem, Config(tile_n=64, stages=3, ctas=1))
-
-    def cost(config: Config) -> tuple[int, int]:
-        tiles = ceil_div(problem.m, config.tile_m) * ceil_div(problem.n, config.tile_n)
-        rounds = ceil_div(tiles, _GUESSED_CORES // config.ctas)
-        return rounds * (max(config.tile_n, BLOCK_M + config.block_n) + _TILE_OVERHEAD_COLUMNS), -config.stages
-
-    return sorted(admitted, key=cost)
+    return Kernel(
+        name=name,
+        arch="blackwell",
+        is_baseline=False,
+        a_formats=formats,
+        b_formats=formats,
+        out_formats=OUT_FORMATS,
+        config_type=Config,
+        check=functools.partial(check, name),
+        candidates=functools.partial(candidates, name),
+        matmul=matmul,
+    )
 
 
 def gemm(
     name: str,
-    a: jax.Array,
-    b: jax.Array,
+    codes: tuple[jax.Array, jax.Array],
+    block_scales: tuple[jax.Array, ...],
     tensor_scales: tuple[jax.Array, ...],
+    formats: tuple[str, str, str],
     config: Config,
-    out_format: str,
     interpret: bool,
 ) -> jax.Array:
-    """C[m,n] = Π tensor_scales · A[m,k]·B[n,k]ᵀ in `out_format`, summed in FP32; a tensor scale has shape (1,)."""
-    (m, k), (n, _) = a.shape, b.shape
-    out_dtype = format_named(out_format).element.dtype
-    tile_k = 8 * STAGE_K_BYTES // jnp.finfo(a.dtype).bits
-    tiles = ceil_div(m, config.tile_m), ceil_div(n, config.tile_n), ceil_div(k, tile_k)
-    pair = config.ctas == 2
-    columns = store_columns(config, jnp.finfo(out_dtype).bits)
-    drained: dict[str, Any] = {"num_barriers": config.accumulators, "orders_tensor_core": True}
+    """C[m,n] = Π tensor_scales · A[m,k]·B[n,k]ᵀ, summed in FP32.
+
+    codes:         of A and B, (rows, K) or, packed, (rows, bytes).
+    block_scales:  none, or those of A and B as tiles (rows/128, blocks/4, 32, 16).
+    tensor_scales: any number of FP32 arrays (1,).
+    formats:       of A, B and C.
+    """
+    a, b = codes
+    a_element, b_element, out_dtype = (format_named(format_name).element.dtype for format_name in formats)
+    plan_ = plan(formats[0], formats[2], config)
+    step_columns = STAGE_K_BYTES // a.dtype.itemsize
+    tiles = (
+        ceil_div(a.shape[0], config.tile_m),
+        ceil_div(b.shape[0], config.tile_n),
+        ceil_div(a.shape[1], step_columns),
+    )
     kernel = plgpu.kernel(
-        functools.partial(_body, config=config, tiles=tiles, tile_k=tile_k, interpret=interpret),
+        functools.partial(_body, plan=plan_, tiles=tiles, scaled=(len(block_scales), len(tensor_scales)), interpret=interpret),
         kernel_name=name,
-        out_type=jax.ShapeDtypeStruct((m, n), out_dtype),
+        out_type=jax.ShapeDtypeStruct((a.shape[0], b.shape[0]), out_dtype),
         grid=(tiles[0] * tiles[1],),
         grid_names=("tile",),
         cluster=(config.ctas,),
         cluster_names=("cta",),
         num_threads=2,
         thread_name="warpgroup",
-        scratch_types={
-            "a_buffer": _mosaic_gpu.tile_buffer(config.stages, BLOCK_M, tile_k, a.dtype, interpret),
-            "b_buffer": _mosaic_gpu.tile_buffer(config.stages, config.block_n, tile_k, b.dtype, interpret),
-            "out_buffer": _mosaic_gpu.tile_buffer(STAGING_TILES, BLOCK_M, columns, out_dtype, interpret),
-            "acc_tmem": plgpu.TMEM((BLOCK_M, config.accumulators * config.tile_n), jnp.float32, collective=pair),
-            "loaded": plgpu.Barrier(num_arrivals=2, num_barriers=config.stages),
-            "consumed": plgpu.Barrier(num_barriers=config.stages, orders_tensor_core=True),
-            "finished": plgpu.Barrier(num_barriers=config.accumulators, orders_tensor_core=True),
-            "drained": plgpu.ClusterBarrier(collective_axes=("cta",), **drained) if pair else plgpu.Barrier(**drained),
-        },
+        scratch_types=_scratch(plan_, a_element, b_element, out_dtype, [s.dtype for s in block_scales], interpret),
         interpret=_mosaic_gpu.interpret_params(interpret),
     )
-    out: jax.Array = kernel(a, b, *tensor_scales)
+    out: jax.Array = kernel(a, b, *block_scales, *tensor_scales)
     return out
 
 
+def _scratch(
+    plan: Plan, a_element: Any, b_element: Any, out_dtype: Any, scale_dtypes: list[Any], interpret: bool
+) -> dict[str, Any]:
+    config = plan.config
+    pair = config.ctas == 2
+    buffer = functools.partial(_mosaic_gpu.tile_buffer, interpret=interpret)
+    drained: dict[str, Any] = {"num_barriers": plan.lag, "orders_tensor_core": True}
+    scratch = {
+        "a_buffer": buffer(config.stages, BLOCK_M, a_element, columns=plan.step_k),
+        "b_buffer": buffer(config.stages, config.block_n, b_element, columns=plan.step_k),
+        "out_buffer": buffer(STAGING_TILES, BLOCK_M, out_dtype, columns=plan.store_n),
+        "acc_tmem": plgpu.TMEM((BLOCK_M, plan.accumulator_columns), jnp.float32, collective=pair),
+        "loaded": plgpu.Barrier(num_arrivals=2 + len(scale_dtypes), num_barriers=config.stages),
+        "consumed": plgpu.Barrier(num_barriers=config.stages, orders_tensor_core=True),
+        "finished": plgpu.Barrier(num_barriers=config.accumulators, orders_tensor_core=True),
+        "drained": plgpu.ClusterBarrier(collective_axes=("cta",), **drained) if pair else plgpu.Barrier(**drained),
+        "scale_smem": [],
+        "scale_tmem": [],
+    }
+    for row_tiles, dtype in zip((1, plan.b_scale_tiles), scale_dtypes, strict=False):
+        blocks = plan.step_scales // SCALE_TILE_BLOCKS
+        layout = plgpu.TMEMLayout.SCALES_LAYOUT
+        shape = (row_tiles * SCALE_TILE_ROWS, plan.step_scales)
+        scratch["scale_smem"].append(plgpu.SMEM((config.stages, row_tiles, blocks, 32, 16), dtype))
+        scratch["scale_tmem"].append(plgpu.TMEM(shape, dtype, layout=layout, collective=pair))
+    return scratch
+
+
 def _body(  # noqa: C901 (closures of one kernel, which share its references)
-    a_gmem: Any,
-    b_gmem: Any,
-    *scales_and_out: Any,
-    config: Config,
+    *refs: Any,
+    plan: Plan,
     tiles: tuple[int, int, int],
-    tile_k: int,
+    scaled: tuple[int, int],
     interpret: bool,
     a_buffer: Any,
     b_buffer: Any,
     out_buffer: Any,
     acc_tmem: Any,
+    scale_smem: Any,
+    scale_tmem: Any,
     loaded: Any,
     consumed: Any,
     finished: Any,
     drained: Any,
 ) -> None:
     """The kernel of one thread block; `tiles` counts the output tiles in M and N and the K steps of one."""
-    *scales_gmem, out_gmem = scales_and_out
+    a_gmem, b_gmem, *scales_gmem, out_gmem = refs
+    block_gmem, tensor_gmem = scales_gmem[: scaled[0]], scales_gmem[scaled[0] :]
     (a_tma, a_smem), (b_tma, b_smem), (out_tma, out_smem) = (
         _mosaic_gpu.views(buffer, interpret) for buffer in (a_buffer, b_buffer, out_buffer)
     )
+    config = plan.config
     tiles_m, tiles_n, steps = tiles
-    axis, halves = ("cta", plgpu.CopyPartition.PARTITIONED(0)) if config.ctas == 2 else (None, None)
+    pair = config.ctas == 2
+    axis = "cta" if pair else None
+    halves, whole = (plgpu.CopyPartition.PARTITIONED(0), plgpu.CopyPartition.REPLICATED) if pair else (None, None)
     cta = lax.axis_index("cta")
     warpgroup = lax.axis_index("warpgroup")
 
     def load(turn: Any, row: Any, column: Any) -> None:
-        rows, columns = pl.ds(row * config.tile_m, config.tile_m), pl.ds(column * config.tile_n, config.tile_n)
+        scale_rows = config.ctas, plan.b_scale_tiles
 
         def step(ki: Any, _: None) -> None:
             count = turn * steps + ki
             stage = lax.rem(count, jnp.int32(config.stages))
             pl.when(count >= config.stages)(lambda: plgpu.barrier_wait(consumed.at[stage]))
-            ks = pl.ds(ki * tile_k, tile_k)
-            for source, target in ((a_gmem.at[rows, ks], a_tma), (b_gmem.at[columns, ks], b_tma)):
+            width = a_tma.shape[-1]
+            ks = pl.ds(ki * width, width)
+            copies = [
+                (a_gmem.at[pl.ds(row * config.tile_m, config.tile_m), ks], a_tma, halves),
+                (b_gmem.at[pl.ds(column * config.tile_n, config.tile_n), ks], b_tma, halves),
+            ]
+            for gmem, smem, tile, height, part in zip(
+                block_gmem, scale_smem, (row, column), scale_rows, (halves, whole), strict=False
+            ):
+                blocks = smem.shape[2]
+                copies.append((gmem.at[pl.ds(tile * height, height), pl.ds(ki * blocks, blocks)], smem, part))
+            for source, target, part in copies:
                 plgpu.copy_gmem_to_smem(
-                    source, target.at[stage], loaded.at[stage], collective_axes=axis, leader_tracked=halves
+                    source, target.at[stage], loaded.at[stage], collective_axes=axis, leader_tracked=part
                 )
 
         lax.fori_loop(0, steps, step, None)
 
     def multiply(turn: Any) -> None:
         slot = lax.rem(turn, jnp.int32(config.accumulators))
-        acc = acc_tmem.at[:, pl.ds(slot * config.tile_n, config.tile_n)]
-        pl.when(turn >= config.accumulators)(lambda: plgpu.barrier_wait(drained.at[slot]))
+        acc = acc_tmem.at[:, pl.ds(slot * plan.stride, config.tile_n)]
+        pl.when(turn >= plan.lag)(lambda: plgpu.barrier_wait(drained.at[lax.rem(turn, jnp.int32(plan.lag))]))
 
         def step(ki: Any, _: None) -> None:
             stage = lax.rem(turn * steps + ki, jnp.int32(config.stages))
             plgpu.barrier_wait(loaded.at[stage])
+            for smem, tmem in zip(scale_smem, scale_tmem, strict=True):
+                plgpu.async_copy_scales_to_tmem(smem.at[stage], tmem, collective_axis=axis)
+            scales = dict(zip(("a_scale", "b_scale"), scale_tmem, strict=False))
             plgpu.tcgen05_mma(
-                acc, a_smem.at[stage], b_smem.at[stage].T, consumed.at[stage], accumulate=ki > 0, collective_axis=axis
+                acc,
+                a_smem.at[stage],
+                b_smem.at[stage].T,
+                consumed.at[stage],
+                accumulate=ki > 0,
+                collective_axis=axis,
+                **scales,
             )
 
         @pl.when(cta == 0)
@@ -277,19 +249,20 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
     def store(turn: Any, row: Any, column: Any) -> None:
         slot = lax.rem(turn, jnp.int32(config.accumulators))
         rows = pl.ds((row * config.ctas + cta) * BLOCK_M, BLOCK_M)
-        width = out_smem.shape[-1]
-        scale = math.prod((ref[0] for ref in scales_gmem), start=jnp.float32(1))
+        scale = math.prod((ref[0] for ref in tensor_gmem), start=jnp.float32(1))
         plgpu.barrier_wait(finished.at[slot])
-        for first in range(0, config.tile_n, width):
-            values = plgpu.async_load_tmem(acc_tmem.at[:, pl.ds(slot * config.tile_n + first, width)])
-            if first + width == config.tile_n:
+        pieces = config.tile_n // plan.store_n
+        for piece in range(pieces):
+            first = lax.select(slot == 0, jnp.int32(pieces - 1 - piece), jnp.int32(piece)) * plan.store_n
+            values = plgpu.async_load_tmem(acc_tmem.at[:, pl.ds(slot * plan.stride + first, plan.store_n)])
+            if piece + 1 == plan.drain_pieces:
                 plgpu.wait_load_tmem()
-                plgpu.barrier_arrive(drained.at[slot])
-            staging = first // width % STAGING_TILES
+                plgpu.barrier_arrive(drained.at[lax.rem(turn, jnp.int32(plan.lag))])
+            staging = piece % STAGING_TILES
             plgpu.wait_smem_to_gmem(STAGING_TILES - 1, wait_read_only=True)
-            out_smem[staging] = (values * scale if scales_gmem else values).astype(out_smem.dtype)
+            out_smem[staging] = (values * scale if tensor_gmem else values).astype(out_smem.dtype)
             plgpu.commit_smem()
-            columns = pl.ds(column * config.tile_n + first, width)
+            columns = pl.ds(column * config.tile_n + first, plan.store_n)
             plgpu.copy_smem_to_gmem(out_tma.at[staging], out_gmem.at[rows, columns])
 
     @plgpu.dynamic_scheduling_loop(("tile",), thread_axis="warpgroup", cluster_axes=("cta",), init_carry=jnp.int32(0))
@@ -317,7 +290,7 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             for stage in range(config.stages):
                 still_open = jnp.logical_and(warp == LOAD_WARP, stage < tiles_done * steps)
                 pl.when(still_open)(functools.partial(plgpu.barrier_wait, consumed.at[stage]))
-            for slot in range(config.accumulators):
+            for slot in range(plan.lag):
                 still_open = jnp.logical_and(warp == MULTIPLY_WARP, slot < tiles_done)
                 pl.when(still_open)(functools.partial(plgpu.barrier_wait, drained.at[slot]))
 

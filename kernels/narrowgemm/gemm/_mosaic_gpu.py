@@ -36,25 +36,29 @@ def core_count(interpret: bool) -> int:
     return int(jax.extend.backend.get_default_device().core_count)
 
 
-def tile_buffer(count: int, rows: int, columns: int, dtype: Any, interpret: bool) -> Any:
-    """Scratch for `count` K-contiguous tiles rows×columns in shared memory, to be taken apart by `views`.
+def tile_buffer(count: int, rows: int, element: Any, interpret: bool, *, columns: int) -> Any:
+    """Scratch for `count` tiles rows×columns in shared memory, K contiguous, to be taken apart by `views`.
 
     A tensor core reads 8-row blocks one swizzle atom wide. Pallas would cut global memory into the same blocks, and so
     refuse extents that are no multiple of them. Where a row is exactly one atom, a plain row-major tile is the same
-    bytes and lets TMA take any extent. The interpreter has no aliasing and no such rule.
+    bytes and lets TMA take any extent; elements narrower than a byte travel as bytes. The interpreter has no aliasing
+    and no such rule.
 
     Raises ValueError for a row that is no swizzle atom.
     """
-    bits = jnp.finfo(dtype).bits
+    bits = jnp.finfo(element).bits
     swizzle_bytes = columns * bits // 8
     if swizzle_bytes not in SWIZZLE_BYTES:
         raise ValueError(
-            f"tile_buffer: a row of {columns} {jnp.dtype(dtype)} is {swizzle_bytes} bytes, not one of {SWIZZLE_BYTES}"
+            f"tile_buffer: a row of {columns} {jnp.dtype(element)} is {swizzle_bytes} bytes, not one of {SWIZZLE_BYTES}"
         )
-    shape, swizzle = (count, rows, columns), plgpu.SwizzleTransform(swizzle_bytes)  # type: ignore[abstract]
+    swizzle = plgpu.SwizzleTransform(swizzle_bytes)  # type: ignore[abstract]
     tiling = plgpu.TilingTransform((8, columns))  # type: ignore[abstract]
-    blocks = plgpu.SMEM(shape, dtype, transforms=(tiling, swizzle))
-    return blocks if interpret else plgpu.RefUnion(plgpu.SMEM(shape, dtype, transforms=(swizzle,)), blocks)
+    blocks = plgpu.SMEM((count, rows, columns), element, transforms=(tiling, swizzle))
+    if interpret:
+        return blocks
+    travelling = (columns, element) if bits >= 8 else (swizzle_bytes, jnp.uint8)
+    return plgpu.RefUnion(plgpu.SMEM((count, rows, travelling[0]), travelling[1], transforms=(swizzle,)), blocks)
 
 
 def views(buffer: Any, interpret: bool) -> tuple[Any, Any]:

@@ -18,6 +18,10 @@ _MODULES = {
     "hopper_wgmma_bf16": "hopper_wgmma_bf16",
     "hopper_wgmma_fp8": "hopper_wgmma_fp8",
     "blackwell_tcgen05_bf16": "blackwell_tcgen05_bf16",
+    "blackwell_tcgen05_fp8": "blackwell_tcgen05_fp8",
+    "blackwell_tcgen05_mxfp8": "blackwell_tcgen05_mxfp8",
+    "blackwell_tcgen05_mxfp4": "blackwell_tcgen05_mxfp4",
+    "blackwell_tcgen05_nvfp4": "blackwell_tcgen05_nvfp4",
 }
 
 
