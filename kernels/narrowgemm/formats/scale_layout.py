@@ -21,7 +21,9 @@ def tile_scales(scales: jax.Array) -> jax.Array:
     Raises ValueError for another number of axes or a dtype wider than a byte.
     """
     if scales.ndim != 2 or scales.dtype.itemsize != 1:
-        raise ValueError(f"tile_scales: scales {scales.shape} of {scales.dtype} are not (rows, blocks) of one byte each")
+        raise ValueError(
+            f"tile_scales: scales {scales.shape} of {scales.dtype} are not (rows, blocks) of one byte each"
+        )
     rows, blocks = scales.shape
     codes = lax.bitcast_convert_type(scales, jnp.uint8)
     codes = jnp.pad(codes, ((0, -rows % TILE_ROWS), (0, -blocks % TILE_BLOCKS)))
@@ -37,7 +39,9 @@ def untile_scales(tiles: jax.Array, rows: int, blocks: int) -> jax.Array:
     """
     expected = (-(-rows // TILE_ROWS), -(-blocks // TILE_BLOCKS), _LANES, _GROUPS * TILE_BLOCKS)
     if tiles.shape != expected:
-        raise ValueError(f"untile_scales: tiles have shape {tiles.shape}, but ({rows}, {blocks}) scales make {expected}")
+        raise ValueError(
+            f"untile_scales: tiles have shape {tiles.shape}, but ({rows}, {blocks}) scales make {expected}"
+        )
     codes = lax.bitcast_convert_type(tiles, jnp.uint8)
     split = codes.reshape(*expected[:3], _GROUPS, TILE_BLOCKS).transpose(0, 3, 2, 1, 4)
     whole = split.reshape(expected[0] * TILE_ROWS, expected[1] * TILE_BLOCKS)

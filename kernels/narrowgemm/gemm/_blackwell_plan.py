@@ -31,6 +31,13 @@ _BARRIER_BYTES = 1024
 _GUESSED_CORES = 148
 _TILE_OVERHEAD_COLUMNS = 32
 
+_CHOICES: dict[str, tuple[object, ...]] = {
+    "ctas": (1, 2),
+    "accumulators": (1, 2),
+    "raster": ("m", "n"),
+    "schedule": ("dynamic", "static"),
+}
+
 
 @dataclass(frozen=True)
 class Config:
@@ -42,6 +49,8 @@ class Config:
     accumulators: tiles of tensor memory taken in turn, 1 or 2; with 1 the epilogue does not overlap the next tile.
     raster:       dimension that varies fastest inside a rasterisation band, "m" or "n".
     raster_width: tiles of that dimension in a band.
+    schedule:     who hands out tiles: "dynamic", the hardware, one block launched a tile, which running blocks take over
+                  (cluster launch control); or "static", as many blocks as SMs, each taking every so manyth tile.
     """
 
     tile_n: int = 256
@@ -50,9 +59,10 @@ class Config:
     accumulators: int = 2
     raster: str = "n"
     raster_width: int = 8
+    schedule: str = "dynamic"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("ctas", (1, 2)), ("accumulators", (1, 2)), ("raster", ("m", "n"))):
+        for name, allowed in _CHOICES.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(f"Config: {name}={getattr(self, name)!r} is not one of {allowed}")
 

@@ -5,7 +5,7 @@ One MMA makes a tile of 128 rows in one thread block, or of 256 rows in a pair o
 half of the rows of A and of B and reads its partner's half of B: a pair needs half the shared memory and half the loads
 of B. The FP32 accumulators live in tensor memory, two of them in turn, so that a tile's epilogue overlaps the next.
 
-Roles of a thread block, whose tiles come one after the other from the hardware's scheduler (cluster launch control):
+Roles of a thread block, which takes tiles one after the other, from the hardware's scheduler or by a fixed stride:
   warp 0 of warpgroup 0  load      TMA of A and B, as far ahead as there are stages;
   warp 1 of warpgroup 0  multiply  issues the MMAs; in a pair only the first block's warp does, for both;
   warpgroup 1            store     tensor memory -> registers -> scaled, converted -> shared memory -> TMA store.
@@ -119,16 +119,20 @@ def gemm(
         ceil_div(b.shape[0], config.tile_n),
         ceil_div(a.shape[1], step_columns),
     )
+    scaled = len(block_scales), len(tensor_scales)
+    clusters = tiles[0] * tiles[1]
+    if config.schedule == "static":
+        clusters = min(clusters, _mosaic_gpu.core_count(interpret) // config.ctas)
     kernel = plgpu.kernel(
-        functools.partial(_body, plan=plan_, tiles=tiles, scaled=(len(block_scales), len(tensor_scales)), interpret=interpret),
+        functools.partial(_body, plan=plan_, tiles=tiles, scaled=scaled, interpret=interpret),
         kernel_name=name,
         out_type=jax.ShapeDtypeStruct((a.shape[0], b.shape[0]), out_dtype),
-        grid=(tiles[0] * tiles[1],),
-        grid_names=("tile",),
+        grid=(clusters,),
+        grid_names=(_mosaic_gpu.TILE_AXIS,),
         cluster=(config.ctas,),
-        cluster_names=("cta",),
+        cluster_names=(_mosaic_gpu.CTA_AXIS,),
         num_threads=2,
-        thread_name="warpgroup",
+        thread_name=_mosaic_gpu.WARPGROUP_AXIS,
         scratch_types=_scratch(plan_, a_element, b_element, out_dtype, [s.dtype for s in block_scales], interpret),
         interpret=_mosaic_gpu.interpret_params(interpret),
     )
@@ -151,7 +155,9 @@ def _scratch(
         "loaded": plgpu.Barrier(num_arrivals=2 + len(scale_dtypes), num_barriers=config.stages),
         "consumed": plgpu.Barrier(num_barriers=config.stages, orders_tensor_core=True),
         "finished": plgpu.Barrier(num_barriers=config.accumulators, orders_tensor_core=True),
-        "drained": plgpu.ClusterBarrier(collective_axes=("cta",), **drained) if pair else plgpu.Barrier(**drained),
+        "drained": plgpu.ClusterBarrier(collective_axes=(_mosaic_gpu.CTA_AXIS,), **drained)
+        if pair
+        else plgpu.Barrier(**drained),
         "scale_smem": [],
         "scale_tmem": [],
     }
@@ -190,10 +196,10 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
     config = plan.config
     tiles_m, tiles_n, steps = tiles
     pair = config.ctas == 2
-    axis = "cta" if pair else None
+    axis = _mosaic_gpu.CTA_AXIS if pair else None
     halves, whole = (plgpu.CopyPartition.PARTITIONED(0), plgpu.CopyPartition.REPLICATED) if pair else (None, None)
-    cta = lax.axis_index("cta")
-    warpgroup = lax.axis_index("warpgroup")
+    cta = lax.axis_index(_mosaic_gpu.CTA_AXIS)
+    warpgroup = lax.axis_index(_mosaic_gpu.WARPGROUP_AXIS)
 
     def load(turn: Any, row: Any, column: Any) -> None:
         scale_rows = config.ctas, plan.b_scale_tiles
@@ -258,14 +264,14 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             if piece + 1 == plan.drain_pieces:
                 plgpu.wait_load_tmem()
                 plgpu.barrier_arrive(drained.at[lax.rem(turn, jnp.int32(plan.lag))])
-            staging = piece % STAGING_TILES
+            staging = lax.rem(turn * pieces + piece, jnp.int32(STAGING_TILES))
             plgpu.wait_smem_to_gmem(STAGING_TILES - 1, wait_read_only=True)
             out_smem[staging] = (values * scale if tensor_gmem else values).astype(out_smem.dtype)
             plgpu.commit_smem()
             columns = pl.ds(column * config.tile_n + first, plan.store_n)
             plgpu.copy_smem_to_gmem(out_tma.at[staging], out_gmem.at[rows, columns])
 
-    @plgpu.dynamic_scheduling_loop(("tile",), thread_axis="warpgroup", cluster_axes=("cta",), init_carry=jnp.int32(0))
+    @_mosaic_gpu.tile_loop(tiles_m * tiles_n, config.schedule == "dynamic")
     def tiles_done(info: Any, carry: Any) -> Any:
         if config.raster == "n":
             row, column = raster(info.index[0], tiles_m, tiles_n, config.raster_width)

@@ -14,6 +14,9 @@ SHARED_MEMORY_BYTES = 227 * 1024
 #: Widths of the swizzle patterns that TMA and the tensor cores share (PTX ISA, swizzling modes).
 SWIZZLE_BYTES = (32, 64, 128)
 
+#: Names of the axes of a persistent kernel: clusters, blocks of one, and warpgroups of a block.
+TILE_AXIS, CTA_AXIS, WARPGROUP_AXIS = "tile", "cta", "warpgroup"
+
 #: Thread blocks that the interpreter runs side by side: more cost time and find no more races.
 _INTERPRETED_CORES = 2
 
@@ -34,6 +37,20 @@ def core_count(interpret: bool) -> int:
     if interpret:
         return _INTERPRETED_CORES
     return int(jax.extend.backend.get_default_device().core_count)
+
+
+def tile_loop(tiles: int, dynamic: bool) -> Any:
+    """Decorator that calls body(info, count) for the tiles of this cluster, count being how many came before.
+
+    The decorated name becomes how many there were. `info` has `index` (of one axis) and `local_index`. Dynamic: the
+    hardware hands out the tiles of a grid that has one cluster a tile. The interpreter never takes over another's.
+    """
+    carry = jnp.int32(0)
+    if not dynamic:
+        return plgpu.nd_loop((tiles,), collective_axes=TILE_AXIS, init_carry=carry)
+    return plgpu.dynamic_scheduling_loop(
+        (TILE_AXIS,), thread_axis=WARPGROUP_AXIS, cluster_axes=(CTA_AXIS,), init_carry=carry
+    )
 
 
 def tile_buffer(count: int, rows: int, element: Any, interpret: bool, *, columns: int) -> Any:
