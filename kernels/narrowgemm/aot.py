@@ -215,7 +215,7 @@ def _answer(case: CompileCase) -> dict[str, Any]:
 def _compile(case: CompileCase) -> MachineCode:
     import jax
 
-    from narrowgemm.gemm.registry import kernel_named
+    from narrowgemm.gemm.registry import check_formats, kernel_named
 
     target = target_named(case.target)
     kernel = kernel_named(case.kernel)
@@ -227,6 +227,7 @@ def _compile(case: CompileCase) -> MachineCode:
             "choose another target or kernel",
         )
     config = kernel.candidates(case.problem)[0] if case.config is None else kernel.config_type(**case.config)
+    check_formats(kernel, case.problem)
     kernel.check(case.problem, config)
     device = _device(target)
     sharding = jax.sharding.SingleDeviceSharding(device)

@@ -1,4 +1,4 @@
-"""The Blackwell kernels in GPU interpret mode, with race detection; what it does not interpret is compiled and modelled."""
+"""The Blackwell kernels in GPU interpret mode, with race detection."""
 
 import dataclasses
 from typing import Any
@@ -98,7 +98,7 @@ def test_the_race_detector_sees_columns_shared_too_soon(monkeypatch: pytest.Monk
 
 def test_block_scaled_kernels_say_that_they_are_not_interpreted() -> None:
     problem = GemmProblem(128, 128, 128, "mxfp8_e4m3", "mxfp8_e4m3", "f32")
-    with pytest.raises(UnsupportedError, match="JAX does not interpret; compile it with narrowgemm.aot"):
+    with pytest.raises(UnsupportedError, match="JAX does not interpret"):
         interpreted("blackwell_tcgen05_mxfp8", problem, SMALL)
 
 

@@ -2,8 +2,8 @@
 
 Blackwell's block-scaled MMA takes the scales of 128 rows × 4 blocks of K as one tile of 512 bytes: in it, scale (row,
 block) lies at byte (row mod 32)·16 + (row div 32)·4 + block. Tiles follow each other along K, then along the rows; what
-a last tile lacks is filled with zero bytes. Source: cuBLAS documentation, «1D Block Scaling Factors Layout», and PTX ISA,
-«tcgen05.mma scale factor» layouts, whose four rows 32 apart are the four bytes of a 32-bit column of tensor memory.
+a last tile lacks is filled with zero bytes. Source: cuBLAS documentation, «1D Block Scaling Factors Layout», and PTX
+ISA, «tcgen05.mma scale factor» layouts.
 """
 
 import jax

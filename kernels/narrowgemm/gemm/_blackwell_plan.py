@@ -49,8 +49,8 @@ class Config:
     accumulators: tiles of tensor memory taken in turn, 1 or 2; with 1 the epilogue does not overlap the next tile.
     raster:       dimension that varies fastest inside a rasterisation band, "m" or "n".
     raster_width: tiles of that dimension in a band.
-    schedule:     who hands out tiles: "dynamic", the hardware, one block launched a tile, which running blocks take over
-                  (cluster launch control); or "static", as many blocks as SMs, each taking every so manyth tile.
+    schedule:     who hands out tiles: "dynamic", the hardware, a grid of one block a tile, which running blocks take
+                  over (cluster launch control); or "static", as many blocks as SMs, in a fixed stride.
     """
 
     tile_n: int = 256
@@ -84,8 +84,8 @@ class Plan:
     step_k:        elements of K in one stage.
     store_n:       columns converted and stored at a time: at most one swizzle atom, and a divisor of the tile.
     step_scales:   block scales of a row in one stage; 0 without block scales.
-    stride:        columns from one accumulator to the next. It is less than tile_n where two accumulators and the scales
-                   exceed tensor memory: then the end of the first is the beginning of the second.
+    stride:        columns from one accumulator to the next. It is less than tile_n where two accumulators and the
+                   scales exceed tensor memory: then the end of the first is the beginning of the second.
     drain_pieces:  pieces of store_n columns to be taken out before the next tile may use the columns: those shared.
     lag:           tiles that may be under way before `multiply` waits for that: 2, or 1 where columns are shared.
     """

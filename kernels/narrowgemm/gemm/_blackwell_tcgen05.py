@@ -17,10 +17,10 @@ Barriers, counted over all K steps s (stage s mod stages) or tiles t (accumulato
   drained[acc]    one arrival of `store` of each block of a pair, in both blocks. `multiply` waits.
 At the end `load` and `multiply` wait for every phase still open: no block leaves while its partner can still reach it.
 
-Block scales travel with their stage, as tiles that the hardware reads (`narrowgemm.formats.scale_layout`); `multiply` copies
-them to tensor memory ahead of each MMA, which the tensor core's queue keeps in order. Where two accumulators and the
-scales exceed tensor memory, the accumulators share some columns: `store` takes those out first, last to first in the
-first accumulator and first to last in the second, and the next tile waits for them alone.
+Block scales travel with their stage, as tiles that the hardware reads (`narrowgemm.formats.scale_layout`); `multiply`
+copies them to tensor memory ahead of each MMA, and the tensor core's queue keeps both in order. Where two accumulators
+and the scales exceed tensor memory, the accumulators share some columns: `store` takes those out first, last to first
+in the first accumulator and first to last in the second, and the next tile waits for them alone.
 
 Edges need no code of their own: TMA fills what lies outside the operands with zeros and drops what lies outside C.
 
@@ -146,7 +146,10 @@ def _scratch(
     config = plan.config
     pair = config.ctas == 2
     buffer = functools.partial(_mosaic_gpu.tile_buffer, interpret=interpret)
-    drained: dict[str, Any] = {"num_barriers": plan.lag, "orders_tensor_core": True}
+    drained: Any = plgpu.Barrier(num_barriers=plan.lag, orders_tensor_core=True)
+    if pair:
+        axes = (_mosaic_gpu.CTA_AXIS,)
+        drained = plgpu.ClusterBarrier(collective_axes=axes, num_barriers=plan.lag, orders_tensor_core=True)
     scratch = {
         "a_buffer": buffer(config.stages, BLOCK_M, a_element, columns=plan.step_k),
         "b_buffer": buffer(config.stages, config.block_n, b_element, columns=plan.step_k),
@@ -155,9 +158,7 @@ def _scratch(
         "loaded": plgpu.Barrier(num_arrivals=2 + len(scale_dtypes), num_barriers=config.stages),
         "consumed": plgpu.Barrier(num_barriers=config.stages, orders_tensor_core=True),
         "finished": plgpu.Barrier(num_barriers=config.accumulators, orders_tensor_core=True),
-        "drained": plgpu.ClusterBarrier(collective_axes=(_mosaic_gpu.CTA_AXIS,), **drained)
-        if pair
-        else plgpu.Barrier(**drained),
+        "drained": drained,
         "scale_smem": [],
         "scale_tmem": [],
     }
@@ -210,7 +211,7 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             pl.when(count >= config.stages)(lambda: plgpu.barrier_wait(consumed.at[stage]))
             width = a_tma.shape[-1]
             ks = pl.ds(ki * width, width)
-            copies = [
+            copies: list[tuple[Any, Any, Any]] = [
                 (a_gmem.at[pl.ds(row * config.tile_m, config.tile_m), ks], a_tma, halves),
                 (b_gmem.at[pl.ds(column * config.tile_n, config.tile_n), ks], b_tma, halves),
             ]
@@ -271,7 +272,7 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             columns = pl.ds(column * config.tile_n + first, plan.store_n)
             plgpu.copy_smem_to_gmem(out_tma.at[staging], out_gmem.at[rows, columns])
 
-    @_mosaic_gpu.tile_loop(tiles_m * tiles_n, config.schedule == "dynamic")
+    @_mosaic_gpu.tile_loop(tiles_m * tiles_n, config.schedule == "dynamic")  # type: ignore[untyped-decorator]
     def tiles_done(info: Any, carry: Any) -> Any:
         if config.raster == "n":
             row, column = raster(info.index[0], tiles_m, tiles_n, config.raster_width)

@@ -40,7 +40,7 @@ def core_count(interpret: bool) -> int:
 
 
 def tile_loop(tiles: int, dynamic: bool) -> Any:
-    """Decorator that calls body(info, count) for the tiles of this cluster, count being how many came before.
+    """Decorator that calls body(info, carry=tiles before this one) -> carry + 1 for the tiles of this cluster.
 
     The decorated name becomes how many there were. `info` has `index` (of one axis) and `local_index`. Dynamic: the
     hardware hands out the tiles of a grid that has one cluster a tile. The interpreter never takes over another's.

@@ -1,4 +1,4 @@
-"""C = s_a·s_b · A·Bᵀ in NVFP4 on Blackwell's tcgen05 (`kind::mxf4nvf4.block_scale`, one E4M3 scale for 16 elements of K).
+"""C = s_a·s_b · A·Bᵀ in NVFP4 on Blackwell's tcgen05 (`kind::mxf4nvf4.block_scale`, an E4M3 scale for 16 of K).
 
 A (M×K), B (N×K): E2M1, two to a byte along K, K a multiple of 32; s_a, s_b: FP32 scales of the tensors, applied once,
 to the sum. The tensor core multiplies each product by both block scales before it adds, in FP32, in tensor memory. C
