@@ -1,6 +1,8 @@
-# make run    make the environment and run the whole pipeline
-# make test   make the environment and run the tests
-# make lock   resolve the pins of pyproject.toml anew (needs uv)
+# make run     make the environment and run the whole pipeline
+# make test    make the environment and run the tests
+# make env     make the environment alone
+# make schema  write the JSON Schema of a campaign from its one description in narrowbench.config
+# make lock    resolve the pins of pyproject.toml anew (needs uv)
 
 VENV := .venv
 # A machine with an NVIDIA GPU gets the CUDA build of JAX.
@@ -10,20 +12,25 @@ READY := $(VENV)/$(LOCK).installed
 PYTHON := $(shell for python in python3.13 python3.12 python3; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 12))' 2>/dev/null && echo $$python && break; done)
 
-.PHONY: run test lock clean
+.PHONY: env run test schema lock clean
+env: $(READY)
+
 run: $(READY)
 	$(VENV)/bin/snakemake --cores 8
 
 test: $(READY)
 	$(VENV)/bin/pytest -n auto --maxprocesses 8
 
-$(READY): $(LOCK) pyproject.toml
+$(READY): $(LOCK)
 	@if [ -z "$(PYTHON)" ]; then echo "narrowgemm needs Python 3.12 or newer, and none of python3.13, python3.12 and python3" \
 		"is one: install it and run make again." >&2; exit 1; fi
 	$(PYTHON) -m venv --clear $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --require-hashes -r $(LOCK)
 	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
+
+schema: $(READY)
+	$(VENV)/bin/python -m narrowbench schema > workflow/schemas/campaign.schema.json
 
 RESOLVE := uv pip compile --quiet --universal --python-version 3.12 --generate-hashes \
 	--no-header --no-emit-index-url --no-emit-find-links

@@ -1,14 +1,21 @@
+import os
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
+from narrowbench.config import ROOT
 from narrowbench.store.rows import GemmCase, Provenance, RoofCase, Row
 
 # The first example of a property compiles; no time is asserted anywhere.
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
+
+#: Child processes of a test run this checkout too.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "kernels"), str(ROOT / "workflow")])
+# The tests are of this machine\'s CPU; whatever needs a GPU compiles for it or is interpreted.
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 _TIMING: dict[str, Any] = {
     "samples_s": [1.0e-3, 1.1e-3, 1.2e-3, 1.0e-3, 1.05e-3, 1.15e-3],

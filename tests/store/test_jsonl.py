@@ -134,10 +134,9 @@ _WRITER = textwrap.dedent("""
 
 
 def _write_in_another_process(path: Path, rows: list[Row], limit_bytes: int = 0) -> subprocess.Popen[str]:
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
     process = subprocess.Popen(
         [sys.executable, "-c", _WRITER, str(path), str(limit_bytes)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     assert process.stdin is not None
     process.stdin.writelines(row.model_dump_json() + "\n" for row in rows)

@@ -249,6 +249,11 @@ def load_campaign(path: Path) -> Campaign:
     return campaign
 
 
+def campaign_schema() -> dict[str, Any]:
+    """The JSON Schema of a campaign, for editors and for Snakemake."""
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | Campaign.model_json_schema()
+
+
 def load[Model: Settings](model: type[Model], path: Path) -> Model:
     """The YAML file at `path` as `model`. Raises ConfigError that lists every fault with its key."""
     return parse(model, _read_mapping(path), str(path))

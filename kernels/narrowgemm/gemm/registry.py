@@ -58,11 +58,16 @@ def kernel_names() -> tuple[str, ...]:
     return tuple(sorted(_MODULES))
 
 
-def kernel_named(name: str) -> Kernel:
-    """The kernel called `name`. Raises ValueError, naming the nearest known ones, for any other."""
+def kernel_module(name: str) -> str:
+    """Name of the module of the kernel called `name`, not imported. Raises ValueError for an unknown kernel."""
     if name not in _MODULES:
         raise ValueError(unknown_name("kernel", name, _MODULES))
-    module = importlib.import_module(f"narrowgemm.gemm.{_MODULES[name]}")
+    return f"narrowgemm.gemm.{_MODULES[name]}"
+
+
+def kernel_named(name: str) -> Kernel:
+    """The kernel called `name`. Raises ValueError, naming the nearest known ones, for any other."""
+    module = importlib.import_module(kernel_module(name))
     kernels: Iterable[Kernel] = module.KERNELS
     return next(kernel for kernel in kernels if kernel.name == name)
 

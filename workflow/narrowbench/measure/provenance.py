@@ -33,6 +33,8 @@ _NAMED = (
     "nvidia-cublas-cu12",
 )
 
+_SOURCES = ("--untracked-files=no", "--", ".", ":!figures", ":!paper")
+
 
 def provenance_of(device: LocalDevice, modules: Iterable[str]) -> Provenance:
     """Provenance of a row that `modules` made on `device` now; modules that they import are of their sources."""
@@ -53,11 +55,14 @@ def provenance_of(device: LocalDevice, modules: Iterable[str]) -> Provenance:
 
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:
-    """Commit of a checkout and whether tracked files differ from it; None for both where it is no checkout."""
+    """Commit of a checkout and whether tracked files differ from it; None for both where it is no checkout.
+
+    Figures and paper do not count: the pipeline itself writes them, and nothing measured depends on them.
+    """
     commit = _git(root, "rev-parse", "HEAD")
     if commit is None:
         return None, None
-    return commit.strip(), bool((_git(root, "status", "--porcelain", "--untracked-files=no") or "").strip())
+    return commit.strip(), bool((_git(root, "status", "--porcelain", *_SOURCES) or "").strip())
 
 
 def command_line(arguments: Sequence[str]) -> str:

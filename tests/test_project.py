@@ -1,0 +1,106 @@
+"""What the project says in more than one place, it says alike."""
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from narrowbench.config import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+LOCKS = {"requirements.lock": ("aot", "dev"), "requirements-cuda13.lock": ("aot", "dev", "cuda13")}
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _pinned(requirements: list[str]) -> dict[str, str]:
+    """Name -> version of exact pins; extras in brackets are left out."""
+    pins = [re.fullmatch(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", requirement) for requirement in requirements]
+    assert all(pins), f"not an exact pin among {requirements}"
+    return {_normal(pin[1]): pin[2] for pin in pins if pin}
+
+
+def _locked(name: str) -> dict[str, str]:
+    return {_normal(n): v for n, v in re.findall(r"^([A-Za-z0-9._-]+)==([^ ;]+)", (ROOT / name).read_text(), re.M)}
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_the_lock_holds_every_pin_of_pyproject(lock):
+    wanted = _pinned(PROJECT["project"]["dependencies"])
+    for extra in LOCKS[lock]:
+        wanted |= _pinned(PROJECT["project"]["optional-dependencies"][extra])
+    wanted |= _pinned(PROJECT["build-system"]["requires"])
+    locked = _locked(lock)
+    assert {name: locked.get(name) for name in wanted} == wanted
+
+
+@pytest.mark.parametrize("lock", [*LOCKS, ".ci/citation.lock"])
+def test_the_lock_hashes_everything_and_names_no_host(lock):
+    text = (ROOT / lock).read_text()
+    assert "://" not in text
+    requirements = re.split(r"^(?=[A-Za-z0-9])", text, flags=re.M)[1:]
+    assert requirements
+    assert all("--hash=sha256:" in requirement for requirement in requirements)
+
+
+def test_the_two_locks_agree_on_what_both_hold():
+    plain, cuda = (_locked(lock) for lock in LOCKS)
+    assert plain.items() <= cuda.items()
+
+
+def test_conda_takes_the_same_python_and_the_same_lock():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    python, pip, nested = environment["dependencies"]
+    wanted = (ROOT / ".python-version").read_text().strip()
+    assert python == f"python={wanted}"
+    assert PROJECT["project"]["requires-python"] == f">={wanted}"
+    assert pip == "pip"
+    assert nested == {"pip": ["--require-hashes", "-r requirements.lock"]}
+
+
+def test_the_version_is_the_same_everywhere():
+    version = PROJECT["project"]["version"]
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert citation["version"] == version
+    assert f"## {version}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_the_readme_gives_the_commands_that_continuous_integration_runs():
+    readme = (ROOT / "README.md").read_text()
+    assert "\nmake run\n" in readme
+    assert "\nmake test\n" in readme
+
+
+def test_workflow_and_hooks_run_the_one_script():
+    workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
+    steps = [step.get("run") for job in workflow["jobs"].values() for step in job["steps"]]
+    assert "bash .ci/run" in steps
+    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    assert [hook["entry"] for repo in hooks["repos"] for hook in repo["hooks"]] == ["bash .ci/run lint"]
+
+
+@pytest.mark.parametrize("version", [None, "3.11.9"], ids=["none", "too old"])
+def test_a_missing_or_too_old_python_gets_one_clear_sentence(tmp_path, version):
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    for tool in ("sh", "make"):
+        found = next(path for folder in os.get_exec_path() if (path := Path(folder, tool)).exists())
+        (tools / tool).symlink_to(found)
+    if version:
+        old = tools / "python3"
+        old.write_text("#!/bin/sh\nexit 1\n")  # what the check of the version comes to
+        old.chmod(0o755)
+    done = subprocess.run(
+        ["make", "-f", ROOT / "Makefile", "test", "VENV=absent"],
+        cwd=ROOT, env={"PATH": str(tools)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode != 0
+    first = done.stderr.splitlines()[0]
+    assert first.startswith("narrowgemm needs Python 3.12 or newer")
+    assert not (ROOT / "absent").exists()

@@ -1,0 +1,5 @@
+"""`python -m narrowbench`, for the rules: it needs nothing on the PATH."""
+
+from narrowbench.cli import main
+
+main()

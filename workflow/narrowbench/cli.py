@@ -1,0 +1,139 @@
+"""The command line. Commands import what they need when they run: `narrowbench --help` and every figure stay quick."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from narrowbench.config import ROOT
+from narrowgemm.errors import UnsupportedError
+
+app = typer.Typer(
+    name="narrowbench",
+    help="Measure narrow-precision GEMM, and turn the results into tables, figures and a paper.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+RAW = Path("results", "raw")
+RECORD = Path("results", "record")
+
+Frame = Annotated[Path, typer.Option(help="Frame of results, as `collect` writes it.")]
+
+
+def main() -> None:
+    """Run a command. A user's mistake ends with one message and status 2; a bug ends with its traceback."""
+    try:
+        app()
+    except (ValueError, UnsupportedError) as error:
+        if "--traceback" in sys.argv:
+            raise
+        print(f"narrowbench: {error}", file=sys.stderr)
+        sys.exit(2)
+
+
+@app.callback()
+def options(
+    traceback: Annotated[bool, typer.Option("--traceback", help="Show where an error comes from.")] = False,
+) -> None:
+    """Options of every command; `main` reads them."""
+
+
+@app.command()
+def measure(
+    device: Annotated[str, typer.Option(help="Slug of a device of this machine; `doctor` lists them.")],
+    kernel: Annotated[str | None, typer.Option(help="Kernel to measure, with --suite.")] = None,
+    suite: Annotated[str | None, typer.Option(help="Suite of shapes, with --kernel.")] = None,
+    roofs: Annotated[bool, typer.Option("--roofs", help="Measure the device's own roofs instead.")] = False,
+    config: Annotated[Path, typer.Option(help="Campaign that says how.")] = ROOT / "configs" / "main.yaml",
+    out: Annotated[Path | None, typer.Option(help="File to append to; below results/raw if left out.")] = None,
+) -> None:
+    """Measure what is not yet in the file, one row a case, and stamp the file once every case has its row."""
+    if (kernel is None) != (suite is None) or roofs == (kernel is not None):
+        raise ValueError("measure: give either --kernel and --suite, or --roofs")
+    from narrowbench.config import load_campaign, load_protocol
+    from narrowbench.measure import runner
+    from narrowbench.measure.devices import device_named
+
+    campaign = load_campaign(config)
+    protocol = load_protocol(campaign)
+    found = device_named(device)
+    if kernel is not None and suite is not None:
+        out = out or RAW / device / kernel / f"{suite}.jsonl"
+        report = runner.run_job(found, kernel, suite, campaign, protocol, out)
+    else:
+        out = out or RAW / device / "roofs.jsonl"
+        report = runner.run_roofs(found, campaign, protocol, out)
+    done = ", ".join(f"{count} {status}" for status, count in sorted(report.done.items())) or "nothing new"
+    print(f"{out}: {done}, {report.skipped} already there, {len(report.left)} left")
+    for name in report.left:
+        print(f"  left for another run: {name}")
+    out.with_suffix(".done").touch()
+
+
+@app.command()
+def collect(
+    out: Annotated[Path, typer.Option(help="Parquet file to write.")],
+    record: Annotated[Path, typer.Option(help="Folder of the data of record.")] = RECORD,
+    raw: Annotated[Path | None, typer.Option(help="Folder of this machine's own results, to be joined.")] = None,
+) -> None:
+    """Gather stored rows into one checked table, the newest row of each case."""
+    from narrowbench.report import frame
+    from narrowbench.store import jsonl
+
+    frames = [frame.collect(jsonl.newest(jsonl.read(sorted(record.rglob("*.jsonl")))), "record")]
+    if raw is not None:
+        frames.append(frame.collect(jsonl.newest(jsonl.read(sorted(raw.rglob("*.jsonl")))), "local"))
+    out.parent.mkdir(parents=True, exist_ok=True)
+    frame.write(frame.join(frames), out)
+
+
+@app.command()
+def promote(
+    sources: Annotated[list[Path] | None, typer.Argument(help="Files of rows; all of results/raw if left out.")] = None,
+    record: Annotated[Path, typer.Option(help="Folder of the data of record.")] = RECORD,
+    replace: Annotated[bool, typer.Option("--replace", help="Replace rows of the record that differ.")] = False,
+    allow_dirty: Annotated[bool, typer.Option("--allow-dirty", help="Take rows of an edited tree.")] = False,
+) -> None:
+    """Merge results of this machine into the data of record."""
+    from narrowbench.store.promote import promote as merge
+
+    files = sources or sorted(RAW.rglob("*.jsonl"))
+    for promotion in merge(files, record, replace=replace, allow_dirty=allow_dirty):
+        print(promotion)
+
+
+@app.command()
+def figure(stem: str, frame: Frame, out: Annotated[Path, typer.Option(help="Folder to draw into.")]) -> None:
+    """Draw a figure as PDF, SVG and PNG."""
+    from narrowbench.report.catalogue import draw
+
+    draw(stem, frame, out)
+
+
+@app.command()
+def table(stem: str, frame: Frame, out: Annotated[Path, typer.Option(help="Folder to write into.")]) -> None:
+    """Write a table as LaTeX, CSV, Markdown and typst."""
+    from narrowbench.report.catalogue import tabulate
+
+    tabulate(stem, frame, out)
+
+
+@app.command()
+def doctor() -> None:
+    """Say what this machine can do, and what is missing for the rest."""
+    from narrowbench.doctor import examine, show
+
+    show(examine())
+
+
+@app.command(hidden=True)
+def schema() -> None:
+    """Print the JSON Schema of a campaign, which editors and Snakemake read."""
+    import json
+
+    from narrowbench.config import campaign_schema
+
+    print(json.dumps(campaign_schema(), indent=2, ensure_ascii=False))

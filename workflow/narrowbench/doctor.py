@@ -1,0 +1,128 @@
+"""What this machine can do, and what is missing for the rest. JAX is asked last, since importing it takes longest."""
+
+import importlib
+import importlib.metadata
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.console import Console
+from rich.markup import escape
+
+from narrowbench.config import CONFIGS, ROOT
+from narrowbench.measure.devices import LocalDevice, local_devices
+from narrowbench.measure.meters import open_meter
+
+State = Literal["yes", "no", "note"]
+_STYLE = {"yes": "green", "no": "red", "note": "yellow"}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at: whether it is there, what was seen, and what to do where it is not."""
+
+    topic: str
+    state: State
+    seen: str
+    remedy: str | None = None
+
+
+def examine() -> Iterator[Finding]:
+    """All findings, quick ones first."""
+    yield Finding("Python", "yes", f"{sys.version.split()[0]} at {sys.executable}")
+    yield from _packages()
+    yield _sources()
+    devices = local_devices()
+    for device in devices:
+        yield from _device(device)
+    yield from _jax(devices)
+
+
+def show(findings: Iterator[Finding]) -> None:
+    """Print each finding as it comes."""
+    console = Console(soft_wrap=True, highlight=False)
+    for finding in findings:
+        colour = _STYLE[finding.state]
+        console.print(f"[{colour}]{finding.state:>4}[/]  [bold]{escape(finding.topic)}[/]: {escape(finding.seen)}")
+        if finding.remedy:
+            console.print(f"      → {escape(finding.remedy)}")
+
+
+def _packages() -> Iterator[Finding]:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    yield _pins("pinned packages", project["dependencies"], "make run installs the lock")
+    for extra, purpose in {"aot": "compiling for absent GPUs", "dev": "tests and checks"}.items():
+        pins = project["optional-dependencies"][extra]
+        yield _pins(f"extra {extra}, for {purpose}", pins, f"pip install -e '.[{extra}]'")
+
+
+def _pins(topic: str, pins: list[str], remedy: str) -> Finding:
+    """Whether what is pinned is installed. Another version is worth a note only: rows name those they ran with."""
+    missing, other = [], []
+    for pin in pins:
+        name, _, wanted = re.sub(r"\[.*?\]", "", pin).partition("==")
+        try:
+            found = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            missing.append(name)
+            continue
+        if found != wanted:
+            other.append(f"{name} {found} (pinned {wanted})")
+    if missing:
+        return Finding(topic, "no", "missing: " + ", ".join(missing), remedy)
+    if other:
+        return Finding(topic, "note", "; ".join(other), remedy)
+    return Finding(topic, "yes", f"{len(pins)} as pinned")
+
+
+def _sources() -> Finding:
+    try:
+        commit = _git("rev-parse", "--short", "HEAD")
+        edited = len(_git("status", "--porcelain").splitlines())
+    except (OSError, subprocess.CalledProcessError) as error:
+        return Finding("sources", "no", f"git cannot tell the commit: {error}", "results cannot be promoted from here")
+    if edited:
+        return Finding("sources", "note", f"commit {commit}, {edited} edited", "commit before measuring for the record")
+    return Finding("sources", "yes", f"commit {commit}, unedited")
+
+
+def _git(*arguments: str) -> str:
+    return subprocess.run(["git", "-C", ROOT, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+
+
+def _device(device: LocalDevice) -> Iterator[Finding]:
+    topic = f"device {device.slug}"
+    yield Finding(topic, "yes", f"{device.kind}, measured as class {device.device_class}")
+    if (CONFIGS / "devices" / f"{device.model_slug}.yaml").exists():
+        yield Finding(f"{topic}, profile", "yes", f"configs/devices/{device.model_slug}.yaml")
+    else:
+        remedy = "see CONTRIBUTING.md on adding a device"
+        yield Finding(f"{topic}, profile", "note", "none: its roofline shows measured roofs alone", remedy)
+    meter, reason = open_meter(device)
+    if meter is not None:
+        yield Finding(f"{topic}, energy", "yes", f"{meter.name}, of the {meter.scope}")
+    else:
+        yield Finding(f"{topic}, energy", "no", str(reason), "its rows carry no energy, with this reason")
+
+
+def _jax(devices: tuple[LocalDevice, ...]) -> Iterator[Finding]:
+    platforms = list(dict.fromkeys(device.platform for device in devices))
+    os.environ["JAX_PLATFORMS"] = ",".join(platforms)  # it complains at length about plugins for what is not here
+    try:
+        jax: Any = importlib.import_module("jax")
+    except ImportError as error:
+        yield Finding("JAX", "no", str(error), "nothing can be measured; the paper can be rebuilt")
+        return
+    for platform in platforms:
+        try:
+            kinds = [device.device_kind for device in jax.devices(platform)]
+        except RuntimeError as error:
+            remedy = f"its devices cannot be measured; install the extra for {platform}"
+            yield Finding(f"JAX on {platform}", "no", str(error).splitlines()[0], remedy)
+        else:
+            yield Finding(f"JAX on {platform}", "yes", f"{jax.__version__}, {len(kinds)} × {kinds[0]}")

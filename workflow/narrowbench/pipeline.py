@@ -1,0 +1,87 @@
+"""What the Snakefile has to know and cannot say in a line: which jobs there are, and what each of them depends on."""
+
+import hashlib
+import os
+import sys
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from narrowbench.config import CONFIGS, ROOT, Campaign, load_suite, parse
+from narrowbench.errors import ConfigError
+from narrowbench.measure.devices import LocalDevice, local_devices
+from narrowbench.sources import sources_sha256
+from narrowgemm.errors import unknown_name
+from narrowgemm.gemm.registry import kernel_module, kernel_names
+
+SCHEMA = ROOT / "workflow" / "schemas" / "campaign.schema.json"
+
+
+def use_checkout() -> None:
+    """Let `python3 -m narrowbench` in a job mean this Python and this checkout, installed or not."""
+    sources = [str(ROOT / name) for name in ("kernels", "workflow")]
+    for name, first in (("PYTHONPATH", sources), ("PATH", [str(Path(sys.executable).parent)])):
+        os.environ[name] = os.pathsep.join([*first, *filter(None, [os.environ.get(name)])])
+
+
+def read_campaign(config: dict[str, Any]) -> Campaign:
+    """The campaign that Snakemake's `config` describes. Raises ConfigError that names key and nearest known name."""
+    campaign = parse(Campaign, config, "campaign")
+    for entry in (entry for entries in campaign.plan.values() for entry in entries):
+        for suite in entry.suites:
+            load_suite(suite)
+        for kernel in entry.kernels:
+            if kernel not in kernel_names():
+                raise ConfigError(unknown_name("kernel", kernel, kernel_names()))
+    return campaign
+
+
+def write_campaign(campaign: Campaign) -> Path:
+    """The campaign as a file for the jobs, with what `--config` changed; equal campaigns have one file."""
+    text = yaml.safe_dump(campaign.model_dump(mode="json"), sort_keys=False)
+    path = Path("build", "campaigns", f"{hashlib.sha256(text.encode()).hexdigest()[:12]}.yaml")
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return path
+
+
+def chosen_devices(campaign: Campaign) -> tuple[LocalDevice, ...]:
+    """The devices of this machine that the campaign measures. Raises ConfigError for one that is not here."""
+    here = local_devices()
+    if campaign.devices == "auto":
+        return here
+    for wanted in campaign.devices:
+        if not any(wanted in (device.slug, device.device_class) for device in here):
+            raise ConfigError(unknown_name("device of this machine", wanted, [device.slug for device in here]))
+    return tuple(device for device in here if {device.slug, device.device_class} & set(campaign.devices))
+
+
+def stamps(campaign: Campaign) -> list[str]:
+    """The stamp of every measuring job on this machine, roofs first: a point must not be drawn without its roof."""
+    devices = chosen_devices(campaign)
+    jobs = [(device.slug, *job) for device in devices for job in campaign.jobs(device.device_class)]
+    return [f"results/raw/{device.slug}/roofs.done" for device in devices] + [
+        f"results/raw/{device}/{kernel}/{suite}.done" for device, kernel, suite in jobs
+    ]
+
+
+def job_digest(device: str, kernel: str, suite: str) -> str:
+    """What the outcome of a measuring job depends on beside the campaign: its shapes, the protocol, and its sources."""
+    tuned = ROOT / "kernels" / "narrowgemm" / "tuned" / device / f"{kernel}.json"
+    files = [CONFIGS / "protocol.yaml", CONFIGS / "suites" / f"{suite}.yaml", *([tuned] if tuned.exists() else [])]
+    return sources_sha256(["narrowbench.measure.runner", kernel_module(kernel)], files)
+
+
+@cache
+def roofs_digest() -> str:
+    """The same for the micro-benchmarks of a device's roofs."""
+    return sources_sha256(["narrowbench.measure.runner"], [CONFIGS / "protocol.yaml"])
+
+
+@cache
+def report_digest(module: str) -> str:
+    """Sources and device profiles that a module of the report, or one that serves it, depends on."""
+    return sources_sha256([f"narrowbench.{module}"], sorted(CONFIGS.glob("devices/*.yaml")))

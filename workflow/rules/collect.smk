@@ -1,0 +1,29 @@
+rule collect_record:
+    input:
+        RECORD,
+    output:
+        "build/frames/record.parquet",
+    log:
+        "build/logs/collect/record.log",
+    conda:
+        "narrowgemm"
+    params:
+        digest=pipeline.report_digest("report.frame"),
+    shell:
+        "python3 -m narrowbench collect --record results/record --out {output} > {log} 2>&1"
+
+
+rule collect_all:
+    input:
+        RECORD,
+        pipeline.stamps(CAMPAIGN),
+    output:
+        "build/frames/all.parquet",
+    log:
+        "build/logs/collect/all.log",
+    conda:
+        "narrowgemm"
+    params:
+        digest=pipeline.report_digest("report.frame"),
+    shell:
+        "python3 -m narrowbench collect --record results/record --raw results/raw --out {output} > {log} 2>&1"

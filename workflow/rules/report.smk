@@ -1,0 +1,32 @@
+# This machine's own run beside the record.
+
+
+rule local_figure:
+    input:
+        "build/frames/all.parquet",
+    output:
+        multiext("report/figures/{stem}", ".pdf", ".svg", ".png"),
+    log:
+        "build/logs/figure/{stem}.log",
+    wildcard_constraints:
+        stem="local_[a-z0-9_]+",
+    conda:
+        "narrowgemm"
+    params:
+        digest=lambda wildcards: pipeline.report_digest(f"report.{wildcards.stem}"),
+    shell:
+        "python3 -m narrowbench figure {wildcards.stem} --frame {input} --out report/figures > {log} 2>&1"
+
+
+rule report:
+    input:
+        frame="build/frames/all.parquet",
+        figures=expand("report/figures/{stem}.svg", stem=LOCAL_FIGURES),
+    output:
+        "report/index.html",
+    log:
+        "build/logs/report.log",
+    conda:
+        "narrowgemm"
+    shell:
+        "python3 -m narrowbench report --frame {input.frame} --out {output} > {log} 2>&1"
