@@ -14,7 +14,7 @@ settings.load_profile("suite")
 
 #: Child processes of a test run this checkout too.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "kernels"), str(ROOT / "workflow")])
-# The tests are of this machine\'s CPU; whatever needs a GPU compiles for it or is interpreted.
+# The tests are of this machine's CPU; whatever needs a GPU compiles for it or is interpreted.
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 _TIMING: dict[str, Any] = {

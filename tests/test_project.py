@@ -3,6 +3,7 @@
 import os
 import re
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -104,3 +105,9 @@ def test_a_missing_or_too_old_python_gets_one_clear_sentence(tmp_path, version):
     first = done.stderr.splitlines()[0]
     assert first.startswith("narrowgemm needs Python 3.12 or newer")
     assert not (ROOT / "absent").exists()
+
+
+def test_the_readmes_example_runs():
+    (example,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
+    check = "assert c.shape == (256, 384) and c.dtype == 'bfloat16', (c.shape, c.dtype)"
+    subprocess.run([sys.executable, "-W", "error", "-c", example + check], check=True, timeout=120)

@@ -1,0 +1,139 @@
+import sys
+from pathlib import Path
+
+import pytest
+
+from narrowbench import cli, doctor
+from narrowbench.measure import runner
+from narrowbench.measure.devices import local_devices
+from narrowbench.measure.runner import JobReport
+from narrowbench.store import jsonl
+from narrowgemm.errors import UnsupportedError
+
+SMOKE = str(cli.ROOT / "configs" / "smoke.yaml")
+
+
+@pytest.fixture
+def cpu() -> str:
+    return next(device.slug for device in local_devices() if device.device_class == "cpu")
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, tmp_path):
+    """Run a command line in an empty folder; returns its exit status, output and error output."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["narrowbench", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        captured = capsys.readouterr()
+        return int(ended.value.code or 0), captured.out, captured.err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["measure", "--device", "cpu"], "give either --kernel and --suite, or --roofs"),
+        (["measure", "--device", "cpu", "--kernel", "x"], "give either --kernel and --suite, or --roofs"),
+        (["measure", "--device", "nvidia-h300", "--roofs"], "unknown local device 'nvidia-h300'"),
+        (["measure", "--device", "cpu", "--roofs", "--config", "absent.yaml"], "absent.yaml: no such file"),
+        (["promote", "absent.jsonl"], "nothing to promote"),
+        (["figure", "fig_rooflien", "--frame", "f", "--out", "o"], "did you mean fig_roofline"),
+        (["table", "tab_gem", "--frame", "f", "--out", "o"], "did you mean tab_gemm"),
+    ],
+)
+def test_a_mistake_gets_one_message_and_status_2(run, arguments, told):
+    status, _, error = run(*arguments)
+    assert status == 2
+    assert told in error
+    assert "Traceback" not in error
+
+
+def test_a_refusal_of_the_library_reads_the_same(run, monkeypatch, cpu):
+    def refuse(*_):
+        raise UnsupportedError("hopper_wgmma_fp8", {"k": 4100}, "is no multiple of tile_k=128", "pad K to 4224")
+
+    monkeypatch.setattr(runner, "run_roofs", refuse)
+    status, _, error = run("measure", "--device", cpu, "--roofs")
+    assert status == 2
+    assert error == "narrowbench: hopper_wgmma_fp8: k=4100 is no multiple of tile_k=128; pad K to 4224\n"
+
+
+def test_a_bug_keeps_its_traceback(monkeypatch, cpu):
+    def fail(*_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(runner, "run_roofs", fail)
+    monkeypatch.setattr(sys, "argv", ["narrowbench", "measure", "--device", cpu, "--roofs"])
+    with pytest.raises(ZeroDivisionError):
+        cli.main()
+
+
+def test_measuring_says_what_it_did_and_sets_the_stamp(run, monkeypatch, cpu):
+    asked = []
+
+    def job(device, kernel, suite, campaign, protocol, out):
+        asked.append((device.slug, kernel, suite, campaign.title, protocol.burst.stop.min_samples, out))
+        return JobReport({"ok": 3, "unsupported": 1}, 2, ("square-16384",))
+
+    monkeypatch.setattr(runner, "run_job", job)
+    arguments = ["measure", "--device", cpu, "--kernel", "xla_dot_f32", "--suite", "smoke", "--config", SMOKE]
+    status, output, _ = run(*arguments, "--out", "rows.jsonl")
+    assert status == 0
+    assert asked == [(cpu, "xla_dot_f32", "smoke", "Smoke", 6, Path("rows.jsonl"))]
+    assert "3 ok, 1 unsupported, 2 already there, 1 left" in output
+    assert "square-16384" in output
+    assert Path("rows.done").exists()
+
+
+def test_a_failed_job_sets_no_stamp(run, monkeypatch, cpu):
+    def fail(*_):
+        raise ValueError("the device is busy")
+
+    monkeypatch.setattr(runner, "run_roofs", fail)
+    assert run("measure", "--device", cpu, "--roofs", "--out", "roofs.jsonl")[0] == 2
+    assert not Path("roofs.done").exists()
+
+
+def test_collecting_joins_record_and_own_rows_and_refuses_damage(run, make_row, tmp_path):
+    from narrowbench.report import frame
+
+    jsonl.append(tmp_path / "results/record/cpu/rows.jsonl", make_row(m=1))
+    own = tmp_path / "results/raw/cpu/rows.jsonl"
+    jsonl.append(own, make_row(m=1, utc_time="2026-03-01T00:00:00Z"))
+    jsonl.append(own, make_row(m=1, utc_time="2026-03-02T00:00:00Z"))
+    assert run("collect", "--out", "build/record.parquet")[0] == 0
+    assert run("collect", "--out", "build/all.parquet", "--raw", "results/raw")[0] == 0
+    assert list(frame.load(tmp_path / "build/record.parquet").origin) == ["record"]
+    joined = frame.load(tmp_path / "build/all.parquet")
+    assert sorted(zip(joined.origin, joined.utc_time, strict=True)) == [
+        ("local", "2026-03-02T00:00:00Z"),
+        ("record", "2026-01-01T00:00:00Z"),
+    ]
+
+    own.write_bytes(own.read_bytes() + b"{}\n")
+    status, _, error = run("collect", "--out", "build/all.parquet", "--raw", "results/raw")
+    assert status == 2
+    assert "results/raw/cpu/rows.jsonl:3: schema_version" in error
+
+
+def test_promoting_says_what_it_did(run, make_row, tmp_path):
+    jsonl.append(tmp_path / "results/raw/cpu-test/rows.jsonl", make_row(m=1))
+    status, output, _ = run("promote")
+    assert status == 0
+    assert output == "results/record/cpu-test/xla_dot_f32/smoke.jsonl: 1 added, 0 replaced, 0 already there\n"
+
+
+def test_the_doctor_looks_at_everything_and_names_remedies(cpu):
+    findings = list(doctor.examine())
+    looked_at = {finding.topic for finding in findings}
+    assert {"Python", "pinned packages", "sources", f"device {cpu}", f"device {cpu}, energy", "JAX on cpu"} <= looked_at
+    assert all(finding.remedy for finding in findings if finding.state == "no")
+
+
+def test_the_doctor_tells_missing_from_other_versions():
+    assert doctor._pins("t", ["absent-package==1"], "r").state == "no"
+    assert doctor._pins("t", ["numpy==0.0.1"], "r").seen.endswith("(pinned 0.0.1)")
