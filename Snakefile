@@ -27,6 +27,7 @@ CAMPAIGN_FILE = pipeline.write_campaign(CAMPAIGN)
 RECORD = sorted(map(str, Path("results/record").rglob("*.jsonl")))
 
 
+include: "workflow/rules/compile.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/collect.smk"
 include: "workflow/rules/paper.smk"

@@ -60,7 +60,7 @@ def test_every_fault_is_listed():
 def test_an_unknown_kernel_or_suite_is_named_with_its_nearest(field, name, nearest):
     data = _campaign()
     data["plan"]["cpu"][0][field] = [name]
-    with pytest.raises(ConfigError, match=f"{name}.*did you mean {nearest}"):
+    with pytest.raises(ValueError, match=f"{name}.*did you mean {nearest}"):
         pipeline.read_campaign(data)
 
 
@@ -125,6 +125,12 @@ def test_equal_campaigns_have_one_file(tmp_path, monkeypatch):
     assert pipeline.write_campaign(parse(Campaign, _campaign(), "again")) == path
     assert pipeline.write_campaign(parse(Campaign, _campaign(seed=1), "other")) != path
     assert parse(Campaign, yaml.safe_load(path.read_text()), "read back") == campaign
+
+
+def test_an_unknown_compile_target_is_named():
+    entry = {"kernels": ["blackwell_tcgen05_bf16"], "suites": ["smoke"], "targets": ["b20"]}
+    with pytest.raises(ValueError, match="unknown compile target 'b20'; did you mean b200"):
+        pipeline.read_campaign(_campaign(compile=[entry]))
 
 
 def test_a_device_that_is_not_here_is_refused():

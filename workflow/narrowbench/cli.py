@@ -66,26 +66,39 @@ def measure(
     else:
         out = out or RAW / device / "roofs.jsonl"
         report = runner.run_roofs(found, campaign, protocol, out)
-    done = ", ".join(f"{count} {status}" for status, count in sorted(report.done.items())) or "nothing new"
-    print(f"{out}: {done}, {report.skipped} already there, {len(report.left)} left")
+    print(f"{out}: {_counted(report.done)}, {report.skipped} already there, {len(report.left)} left")
     for name in report.left:
         print(f"  left for another run: {name}")
     out.with_suffix(".done").touch()
+
+
+@app.command("compile")
+def compile_(
+    kernel: Annotated[str, typer.Option(help="Kernel to compile for GPUs that need not be here.")],
+    out: Annotated[Path, typer.Option(help="File of rows to write.")],
+    config: Annotated[Path, typer.Option(help="Campaign that says for which.")] = ROOT / "configs" / "main.yaml",
+) -> None:
+    """Compile a kernel for absent GPUs: a row of resources and instructions for each shape, config and target."""
+    from narrowbench.config import load_campaign
+    from narrowbench.measure.compiled import run_compile
+
+    out.unlink(missing_ok=True)
+    print(f"{out}: {_counted(run_compile(kernel, load_campaign(config), out))}")
 
 
 @app.command()
 def collect(
     out: Annotated[Path, typer.Option(help="Parquet file to write.")],
     record: Annotated[Path, typer.Option(help="Folder of the data of record.")] = RECORD,
-    raw: Annotated[Path | None, typer.Option(help="Folder of this machine's own results, to be joined.")] = None,
+    raw: Annotated[list[Path] | None, typer.Option(help="Folders of this machine's own results, to be joined.")] = None,
 ) -> None:
     """Gather stored rows into one checked table, the newest row of each case."""
     from narrowbench.report import frame
     from narrowbench.store import jsonl
 
-    frames = [frame.collect(jsonl.newest(jsonl.read(sorted(record.rglob("*.jsonl")))), "record")]
-    if raw is not None:
-        frames.append(frame.collect(jsonl.newest(jsonl.read(sorted(raw.rglob("*.jsonl")))), "local"))
+    frames = [frame.collect(jsonl.newest(jsonl.read(_files(record))), "record")]
+    if raw:
+        frames.append(frame.collect(jsonl.newest(jsonl.read(_files(*raw))), "local"))
     out.parent.mkdir(parents=True, exist_ok=True)
     frame.write(frame.join(frames), out)
 
@@ -100,8 +113,7 @@ def promote(
     """Merge results of this machine into the data of record."""
     from narrowbench.store.promote import promote as merge
 
-    files = sources or sorted(RAW.rglob("*.jsonl"))
-    for promotion in merge(files, record, replace=replace, allow_dirty=allow_dirty):
+    for promotion in merge(sources or _files(RAW), record, replace=replace, allow_dirty=allow_dirty):
         print(promotion)
 
 
@@ -137,3 +149,11 @@ def schema() -> None:
     from narrowbench.config import campaign_schema
 
     print(json.dumps(campaign_schema(), indent=2, ensure_ascii=False))
+
+
+def _files(*folders: Path) -> list[Path]:
+    return sorted(path for folder in folders for path in folder.rglob("*.jsonl"))
+
+
+def _counted(statuses: dict[str, int]) -> str:
+    return ", ".join(f"{count} {status}" for status, count in sorted(statuses.items())) or "nothing new"

@@ -1,7 +1,7 @@
 """What can be configured: the protocol of measurement, suites of shapes, and campaigns. YAML, checked on reading."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -167,6 +167,14 @@ class PlanEntry(Settings):
     caches: list[Literal["rotated", "warm"]] = Field(default=["rotated"], min_length=1)
 
 
+class CompileEntry(Settings):
+    """Kernels × suites to compile for GPUs that need not be there."""
+
+    kernels: list[str] = Field(min_length=1)
+    suites: list[str] = Field(min_length=1)
+    targets: list[str] = Field(min_length=1, description="names of `narrowgemm.aot.TARGETS`")
+
+
 class Setting(Settings):
     """What a case is beside its shape."""
 
@@ -184,6 +192,7 @@ class Campaign(Settings):
     devices: Literal["auto"] | list[str] = Field("auto", description="slugs; auto: every device of this machine")
     seed: int = Field(0, ge=0)
     plan: dict[DeviceClass, list[PlanEntry]]
+    compile: list[CompileEntry] = []
     roof_modes: list[Mode] = Field(min_length=1)
     job_budget_s: PositiveFloat | None = Field(
         None, description="a job starts no further case after this; it names the rest"
@@ -195,10 +204,22 @@ class Campaign(Settings):
         merged_protocol(self.protocol)
         return self
 
+    def suites(self) -> set[str]:
+        """Names of all suites that it uses."""
+        return {suite for entry in self.entries() for suite in entry.suites}
+
+    def entries(self) -> list[PlanEntry | CompileEntry]:
+        """Everything it plans, for whatever device."""
+        return [*chain(*self.plan.values()), *self.compile]
+
     def jobs(self, device_class: DeviceClass) -> tuple[tuple[str, str], ...]:
         """Pairs of kernel and suite to measure on such a device, each once, in the plan's order."""
         pairs = [(k, s) for entry in self.plan.get(device_class, []) for k in entry.kernels for s in entry.suites]
         return tuple(dict.fromkeys(pairs))
+
+    def compiled_kernels(self) -> tuple[str, ...]:
+        """Kernels to compile for absent GPUs, each once."""
+        return tuple(dict.fromkeys(kernel for entry in self.compile for kernel in entry.kernels))
 
     def settings(self, device_class: DeviceClass, kernel: str, suite: str) -> tuple[Setting, ...]:
         """The settings at which that job measures each shape, each once, in the plan's order."""
@@ -244,7 +265,7 @@ def load_suite(name: str) -> Suite:
 def load_campaign(path: Path) -> Campaign:
     """The campaign of a file. Raises ConfigError that names file, key and nearest known name."""
     campaign = load(Campaign, path)
-    for suite in {s for entries in campaign.plan.values() for entry in entries for s in entry.suites}:
+    for suite in campaign.suites():
         load_suite(suite)
     return campaign
 

@@ -13,8 +13,9 @@ from narrowbench.config import CONFIGS, ROOT, Campaign, load_suite, parse
 from narrowbench.errors import ConfigError
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.sources import sources_sha256
+from narrowgemm.aot import target_named
 from narrowgemm.errors import unknown_name
-from narrowgemm.gemm.registry import kernel_module, kernel_names
+from narrowgemm.gemm.registry import kernel_module
 
 SCHEMA = ROOT / "workflow" / "schemas" / "campaign.schema.json"
 
@@ -27,14 +28,16 @@ def use_checkout() -> None:
 
 
 def read_campaign(config: dict[str, Any]) -> Campaign:
-    """The campaign that Snakemake's `config` describes. Raises ConfigError that names key and nearest known name."""
+    """The campaign that Snakemake's `config` describes. Raises ValueError that names key and nearest known name."""
     campaign = parse(Campaign, config, "campaign")
-    for entry in (entry for entries in campaign.plan.values() for entry in entries):
-        for suite in entry.suites:
-            load_suite(suite)
+    for suite in campaign.suites():
+        load_suite(suite)
+    for entry in campaign.entries():
         for kernel in entry.kernels:
-            if kernel not in kernel_names():
-                raise ConfigError(unknown_name("kernel", kernel, kernel_names()))
+            kernel_module(kernel)
+    for entry in campaign.compile:
+        for target in entry.targets:
+            target_named(target)
     return campaign
 
 
@@ -73,6 +76,11 @@ def job_digest(device: str, kernel: str, suite: str) -> str:
     tuned = ROOT / "kernels" / "narrowgemm" / "tuned" / device / f"{kernel}.json"
     files = [CONFIGS / "protocol.yaml", CONFIGS / "suites" / f"{suite}.yaml", *([tuned] if tuned.exists() else [])]
     return sources_sha256(["narrowbench.measure.runner", kernel_module(kernel)], files)
+
+
+def compile_digest(kernel: str) -> str:
+    """Sources that decide what a kernel's machine code is."""
+    return sources_sha256(["narrowbench.measure.compiled", "narrowgemm.aot", kernel_module(kernel)])
 
 
 @cache

@@ -17,6 +17,7 @@ rule collect_all:
     input:
         RECORD,
         pipeline.stamps(CAMPAIGN),
+        expand("build/compiled/{kernel}.jsonl", kernel=CAMPAIGN.compiled_kernels()),
     output:
         "build/frames/all.parquet",
     log:
@@ -26,4 +27,5 @@ rule collect_all:
     params:
         digest=pipeline.report_digest("report.frame"),
     shell:
-        "python3 -m narrowbench collect --record results/record --raw results/raw --out {output} > {log} 2>&1"
+        "python3 -m narrowbench collect --record results/record --raw results/raw --raw build/compiled"
+        " --out {output} > {log} 2>&1"

@@ -14,7 +14,7 @@ import pandas as pd
 import pandera.pandas as pa
 
 from narrowbench.models.statistics import Summary, summarise
-from narrowbench.store.rows import Clocks, Energy, GemmCase, RoofCase, Row, Spread
+from narrowbench.store.rows import Clocks, CompileCase, Energy, GemmCase, RoofCase, Row, Spread
 
 Origin = Literal["record", "local"]
 
@@ -60,7 +60,7 @@ _NEVER_NEGATIVE = {name for name, kind in _COLUMNS.items() if kind in (_REAL, _W
 }
 _CHOICES = {
     "origin": ("record", "local"),
-    "kind": ("gemm", "roof"),
+    "kind": ("gemm", "roof", "compile"),
     "evidence": ("measured", "compiled", "interpreted", "modelled"),
     "status": ("ok", "unsupported", "failed", "unstable"),
     "mode": ("burst", "sustained"),
@@ -148,13 +148,13 @@ def _line(row: Row, origin: Origin) -> dict[str, Any]:
     return line
 
 
-def _of_case(case: GemmCase | RoofCase) -> dict[str, Any]:
+def _of_case(case: GemmCase | RoofCase | CompileCase) -> dict[str, Any]:
     if isinstance(case, RoofCase):
         counts = {"flop": case.work} if case.quantity == "flop" else {"bytes": case.work}
         return case.model_dump(exclude={"format"}) | {"roof_format": case.format, "flop": None, "bytes": None} | counts
     problem = case.problem
     intensity = problem.intensity_flop_per_byte
-    return case.model_dump() | {
+    return case.model_dump(exclude={"config"}) | {
         "flop": problem.flop,
         "bytes": problem.bytes,
         "intensity_flop_per_byte": intensity,

@@ -50,8 +50,12 @@ def promote(
 
 def place(row: Row) -> Path:
     """Where a row lies below `results/raw` or `results/record`."""
-    device = Path(row.provenance.device)
-    return device / "roofs.jsonl" if row.case.kind == "roof" else device / row.case.kernel / f"{row.case.suite}.jsonl"
+    device, case = Path(row.provenance.device), row.case
+    if case.kind == "roof":
+        return device / "roofs.jsonl"
+    if case.kind == "compile":
+        return device / case.kernel / "compiled.jsonl"
+    return device / case.kernel / f"{case.suite}.jsonl"
 
 
 @dataclass(frozen=True)

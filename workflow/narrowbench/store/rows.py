@@ -67,7 +67,26 @@ class RoofCase(Strict):
     mode: Mode
 
 
-Case = Annotated[GemmCase | RoofCase, Field(discriminator="kind")]
+class CompileCase(Strict):
+    """One GEMM compiled for a device that need not be there: no data, no mode, nothing run."""
+
+    kind: Literal["compile"] = "compile"
+    kernel: str
+    suite: str
+    m: PositiveInt
+    n: PositiveInt
+    k: PositiveInt
+    a_format: str
+    b_format: str
+    out_format: str
+    config: dict[str, object] | None = Field(description="what was compiled; null: the kernel had no config to offer")
+
+    @property
+    def problem(self) -> GemmProblem:
+        return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
+
+
+Case = Annotated[GemmCase | RoofCase | CompileCase, Field(discriminator="kind")]
 
 
 class Spread(Strict):

@@ -1,0 +1,97 @@
+"""Rows of kernels compiled for GPUs that need not be there: resources and instructions, and nothing run."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from narrowbench.config import Campaign, load_suite
+from narrowbench.measure.devices import LocalDevice, local_devices, slugged
+from narrowbench.measure.provenance import provenance_of
+from narrowbench.store import jsonl
+from narrowbench.store.rows import CompileCase, Compiled, Row
+from narrowgemm import aot
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.gemm.registry import Kernel, kernel_module, kernel_named
+from narrowgemm.problem import GemmProblem
+
+
+def run_compile(kernel_name: str, campaign: Campaign, out: Path) -> dict[str, int]:
+    """Compile what the campaign plans for this kernel, one row a shape, config and target; returns rows by status.
+
+    A case without the packages of the extra `aot` is `unsupported`, as is one that the kernel refuses.
+    """
+    kernel = kernel_named(kernel_name)
+    cases, suites = [], []
+    for case, suite in _planned(kernel, campaign):
+        cases.append(case)
+        suites.append(suite)
+    host = local_devices()[-1]
+    counts: dict[str, int] = {}
+    for outcome, suite in zip(_outcomes(cases), suites, strict=True):
+        row = _row(outcome, suite, host)
+        jsonl.append(out, row)
+        counts[row.status] = counts.get(row.status, 0) + 1
+    return counts
+
+
+def _planned(kernel: Kernel, campaign: Campaign) -> Iterator[tuple[aot.CompileCase, str]]:
+    """Cases with their suites, target by target, as `compile_each` wants them."""
+    entries = [entry for entry in campaign.compile if kernel.name in entry.kernels]
+    pairs = {(target, suite): None for entry in entries for target in entry.targets for suite in entry.suites}
+    for target, suite in sorted(pairs, key=lambda pair: pair[0]):
+        if aot.target_named(target).arch != kernel.arch:
+            continue
+        for shape in load_suite(suite).shapes:
+            problem = GemmProblem(shape.m, shape.n, shape.k, kernel.a_formats[0], kernel.b_formats[0], "bf16")
+            for config in _leading(kernel, problem):
+                yield aot.CompileCase(kernel.name, target, problem, config), suite
+
+
+def _leading(kernel: Kernel, problem: GemmProblem) -> list[dict[str, object] | None]:
+    """The best guess, and the best one for each other number of blocks that make a tile together."""
+    try:
+        configs = kernel.candidates(problem)
+    except UnsupportedError:
+        return [None]  # the compiling process says it again, for its row
+    leading: dict[object, dict[str, object]] = {}
+    for config in configs:
+        leading.setdefault(getattr(config, "ctas", None), asdict(config))
+    return list(leading.values())
+
+
+def _outcomes(cases: list[aot.CompileCase]) -> Iterator[aot.Outcome]:
+    try:
+        yield from aot.compile_each(cases)
+    except UnsupportedError as error:  # raised before the first case, without the packages
+        yield from (aot.Outcome(case, "unsupported", None, str(error)) for case in cases)
+
+
+def _row(outcome: aot.Outcome, suite: str, host: LocalDevice) -> Row:
+    case, code = outcome.case, outcome.code
+    target = aot.target_named(case.target)
+    config = case.config if code is None else code.config
+    origin = provenance_of(host, ["narrowbench.measure.compiled", kernel_module(case.kernel)])
+    changes = {"device": slugged(target.kind), "device_kind": target.kind, "device_uuid_hash": None}
+    versions = origin.versions | ({} if code is None else code.versions)
+    return Row(
+        case=CompileCase(kernel=case.kernel, suite=suite, config=config, **asdict(case.problem)),
+        config=config,
+        evidence="compiled",
+        status=outcome.status,
+        reason=outcome.reason,
+        compile=None
+        if code is None
+        else Compiled(
+            hlo_calls=[],
+            upcast=None,
+            registers=code.registers,
+            spill_bytes=code.spill_bytes,
+            shared_memory_bytes=code.shared_memory_bytes,
+            tensor_memory_columns=code.tensor_memory_columns,
+            code_bytes=code.code_bytes,
+            compile_s=code.compile_s,
+            instructions=code.instructions,
+            target=code.architecture,
+        ),
+        provenance=origin.model_copy(update=changes | {"versions": versions}),
+    )
