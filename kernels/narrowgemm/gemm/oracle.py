@@ -52,13 +52,13 @@ def as_float64(operand: QuantizedArray) -> jax.Array:
     unscaled = next(name for name, spec in FORMATS.items() if spec.element == element and spec.block is None)
     values = dequantize(QuantizedArray(operand.codes, None, None, unscaled, operand.shape)).astype(jnp.float64)
     if operand.scales is not None and operand.spec.block is not None:
-        values = values * jnp.repeat(_scaleas_float64(operand.scales), operand.spec.block, axis=1)
+        values = values * jnp.repeat(_scale_as_float64(operand.scales), operand.spec.block, axis=1)
     if operand.tensor_scale is not None:
         values = values * operand.tensor_scale.astype(jnp.float64)
     return values
 
 
-def _scaleas_float64(scales: jax.Array) -> jax.Array:
+def _scale_as_float64(scales: jax.Array) -> jax.Array:
     """Block scales; E8M0 by its bits, for 2^-127 is an FP32 subnormal and would be flushed on the way."""
     if scales.dtype != E8M0:
         return scales.astype(jnp.float64)
