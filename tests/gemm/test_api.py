@@ -1,6 +1,7 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -12,8 +13,9 @@ from jaxtyping import Array, BFloat16
 import narrowgemm
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats import reference
-from narrowgemm.gemm import registry, xla_dot
+from narrowgemm.gemm import api, registry, xla_dot
 from narrowgemm.gemm.registry import Kernel
+from narrowgemm.problem import GemmProblem
 
 M, N, K = 5, 7, 64
 
@@ -140,6 +142,23 @@ def test_the_first_candidate_that_the_kernel_admits_is_used(monkeypatch: pytest.
     monkeypatch.setattr("narrowgemm.gemm.api.kernel_named", lambda _: picky(()))
     with pytest.raises(UnsupportedError, match="no config of this kernel"):
         narrowgemm.gemm(A, B, kernel="picky")
+
+
+@pytest.mark.parametrize(
+    ("capability", "operand", "kernel"),
+    [
+        ("10.0", "nvfp4", "blackwell_tcgen05_nvfp4"),
+        ("10.3", "fp8_e4m3", "blackwell_tcgen05_fp8"),
+        ("10.0", "f32", "xla_dot_f32"),
+        ("12.0", "bf16", "xla_dot_bf16"),
+    ],
+)
+def test_a_devices_own_kernel_is_its_default(
+    capability: str, operand: str, kernel: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = SimpleNamespace(platform="gpu", compute_capability=capability, device_kind="NVIDIA")
+    monkeypatch.setattr(api, "default_device", lambda: device)
+    assert api._default_kernel(GemmProblem(64, 64, 64, operand, operand)).name == kernel
 
 
 def test_kernels_are_listed() -> None:

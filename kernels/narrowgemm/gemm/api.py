@@ -22,8 +22,8 @@ _PORTABLE = ("xla_dot_f32", "xla_dot_bf16")
 _DEFAULTS = {
     "hopper": ("hopper_wgmma_fp8", "hopper_wgmma_bf16", "xla_dot_f32"),
     "blackwell": (
-        "blackwell_tcgen05_fp8",
         "blackwell_tcgen05_bf16",
+        "blackwell_tcgen05_fp8",
         "blackwell_tcgen05_mxfp8",
         "blackwell_tcgen05_mxfp4",
         "blackwell_tcgen05_nvfp4",
