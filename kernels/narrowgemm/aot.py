@@ -248,7 +248,7 @@ def _compile(case: CompileCase) -> MachineCode:
 
 
 def _device(target: Target) -> Any:
-    """A device that only compiles, with the figures of `target`."""
+    """A device that only compiles, with the figures of `target`. XLA gives FP8 to cuBLASLt from CUDA 12 on alone."""
     from jax.experimental import topologies
 
     major, minor = target.capability
@@ -261,6 +261,7 @@ def _device(target: Target) -> Any:
       core_count: {target.cores}  l2_cache_size: {target.l2_bytes}  device_memory_size: {target.memory_bytes}
       memory_bandwidth: {int(target.bandwidth_bytes_s)}  clock_rate_ghz: {target.clock_hz / 1e9}
       cuda_compute_capability {{ major: {major} minor: {minor} feature_extension: ACCELERATED_FEATURES }}
+      driver_version: "13.0.0"  runtime_version: "13.0.0"  compile_time_toolkit_version: "13.0.0"
     }}
     platform_name: "CUDA"
     dnn_version_info {{ major: 9 minor: 10 }}
