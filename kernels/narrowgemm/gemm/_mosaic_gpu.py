@@ -81,3 +81,11 @@ def tile_buffer(count: int, rows: int, element: Any, interpret: bool, *, columns
 def views(buffer: Any, interpret: bool) -> tuple[Any, Any]:
     """What TMA copies into or out of, and what the tensor core or the registers use, of a `tile_buffer`."""
     return (buffer, buffer) if interpret else tuple(buffer)
+
+
+def saturating_cast(x: Any, dtype: Any, interpret: bool) -> Any:
+    """x in `dtype`, FP8 saturated and NaN kept: the GPU's conversion does so itself, the interpreter's is told to."""
+    if interpret and jnp.dtype(dtype).itemsize == 1:
+        largest = float(jnp.finfo(dtype).max)
+        x = jnp.clip(x, -largest, largest)
+    return x.astype(dtype)

@@ -1,0 +1,181 @@
+"""The choices of the dense Hopper kernels: what a config is, which are admitted, and which are worth trying first."""
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats.spec import format_named
+from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.problem import GemmProblem
+
+CONSUMERS = 2
+#: K bytes of one stage: the widest swizzle atom. A wider box could not be swizzled by one TMA copy.
+STAGE_K_BYTES = 128
+#: TMA addresses rows: their length in bytes is a multiple of this (CUDA driver API, cuTensorMapEncodeTiled).
+TMA_ROW_BYTES = 16
+#: What barriers and alignment take of a block's shared memory.
+RESERVED_BYTES = 1024
+#: More FP32 accumulators a thread than this spill: 255 registers, less addresses and what the epilogue holds.
+MAX_ACCUMULATORS = 128
+#: Larger clusters leave some multiprocessors unused: a grid as large as the die then runs in two waves, not in one.
+MAX_CLUSTER = 2
+#: Narrower stores have no swizzle: 32 bytes of FP8.
+MIN_CONSUMER_N = 32
+#: Rows of one staged store: those of one wgmma.
+STORE_ROWS = 64
+
+
+@dataclass(frozen=True)
+class Config:
+    """Choices of a dense Hopper GEMM.
+
+    tile_m, tile_n:       output tile of one thread block.
+    stages:               depth of the operand pipeline.
+    split:                dimension of the tile that the consumers divide (cooperative), or None: they take whole tiles
+                          in turn (ping-pong).
+    cluster_m, cluster_n: blocks of a cluster side by side in M and in N; those in M share B, those in N share A, each
+                          loading its part for all.
+    raster:               dimension that varies fastest inside a rasterisation group.
+    raster_width:         cluster tiles of that dimension in a group.
+    """
+
+    tile_m: int = 128
+    tile_n: int = 256
+    stages: int = 4
+    split: Literal["m", "n"] | None = "m"
+    cluster_m: int = 1
+    cluster_n: int = 1
+    raster: Literal["m", "n"] = "m"
+    raster_width: int = 8
+
+
+def check_dense(kernel: str, problem: GemmProblem, config: Config) -> None:
+    """Raise UnsupportedError where `config` cannot do `problem`: alignment, tile shape, registers, shared memory."""
+    _check_row(kernel, "k", problem.k, problem.a_format)
+    _check_row(kernel, "k", problem.k, problem.b_format)
+    _check_row(kernel, "n", problem.n, problem.out_format)
+    if config.cluster_m * config.cluster_n > MAX_CLUSTER:
+        raise UnsupportedError(
+            kernel,
+            {"cluster_m": config.cluster_m, "cluster_n": config.cluster_n},
+            f"makes clusters of more than {MAX_CLUSTER} blocks, which do not fill the die in one wave",
+            "choose a smaller cluster",
+        )
+    m_wg, n_wg = consumer_tile(config)
+    tile: dict[str, object] = {"tile_m": config.tile_m, "tile_n": config.tile_n, "split": config.split}
+    if m_wg % 64 or n_wg % 8 or m_wg < 64 or not MIN_CONSUMER_N <= n_wg <= 256:
+        rule = f"gives a consumer {m_wg}×{n_wg}; m goes in steps of 64, n in steps of 8 from {MIN_CONSUMER_N} to 256"
+        raise UnsupportedError(kernel, tile, rule, "change the tile")
+    if m_wg * n_wg // 128 > MAX_ACCUMULATORS:
+        raise UnsupportedError(
+            kernel,
+            tile,
+            f"needs {m_wg * n_wg // 128} accumulators a thread; above {MAX_ACCUMULATORS} they spill",
+            "shrink the tile",
+        )
+    needed = shared_memory_bytes(problem, config)
+    available = _mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES
+    if needed > available:
+        raise UnsupportedError(
+            kernel,
+            tile | {"stages": config.stages},
+            f"needs {needed} bytes of shared memory; a block has {available}",
+            "use fewer stages or a smaller tile",
+        )
+
+
+def _check_row(kernel: str, name: str, extent: int, fmt: str) -> None:
+    step = TMA_ROW_BYTES // _itemsize(fmt)
+    if extent % step:
+        raise UnsupportedError(
+            kernel,
+            {name: extent},
+            f"is not a multiple of {step}: TMA takes rows of whole 16 bytes, here of {fmt}",
+            f"pad {name} to {math.ceil(extent / step) * step}",
+        )
+
+
+def _itemsize(fmt: str) -> int:
+    return format_named(fmt).element.bits // 8
+
+
+def consumers_of_a_tile(config: Config) -> int:
+    """Consumers that work on one tile: both, or one where they take turns."""
+    return 1 if config.split is None else CONSUMERS
+
+
+def consumer_tile(config: Config) -> tuple[int, int]:
+    """The m×n part of the block's tile that one consumer computes."""
+    return (
+        config.tile_m // CONSUMERS if config.split == "m" else config.tile_m,
+        config.tile_n // CONSUMERS if config.split == "n" else config.tile_n,
+    )
+
+
+def store_columns(config: Config, itemsize: int) -> int:
+    """Columns of one staged store: the widest power of two within a swizzle atom and a consumer's columns."""
+    widest = 1 << (consumer_tile(config)[1].bit_length() - 1)
+    return min(STAGE_K_BYTES // itemsize, widest)
+
+
+def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
+    """Shared memory of a block: the operand stages and two staging tiles a consumer."""
+    out_itemsize = _itemsize(problem.out_format)
+    operands = config.stages * STAGE_K_BYTES * (config.tile_m + config.tile_n)
+    return operands + CONSUMERS * 2 * STORE_ROWS * store_columns(config, out_itemsize) * out_itemsize
+
+
+def candidates_dense(kernel: str, problem: GemmProblem) -> list[Config]:
+    """Every admitted config of the search space, quickest by a rough estimate first."""
+    space = [
+        Config(tile_m, tile_n, stages, split, cluster_m, cluster_n)
+        for tile_m, tile_n, split in _TILES
+        for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2))
+        for stages in (_stages_that_fit(problem, Config(tile_m, tile_n, 1, split)),)
+    ]
+    return sorted(
+        (c for c in space if _admitted(kernel, problem, c)), key=functools.partial(_estimated_cycles, problem)
+    )
+
+
+#: Tiles worth trying. 64×256 a consumer has the best ratio of arithmetic to loads; the widths below it let the number
+#: of tiles come just under a multiple of the multiprocessors; narrow ones serve few rows.
+_TILES: tuple[tuple[int, int, Literal["m", "n"] | None], ...] = (
+    *((128, tile_n, "m") for tile_n in (64, 96, 112, 128, 160, 168, 176, 192, 208, 224, 240, 256)),
+    *((256, tile_n, "m") for tile_n in (64, 96, 128)),
+    *((64, tile_n, "n") for tile_n in (64, 96, 128, 192, 256)),
+    *((tile_m, tile_n, None) for tile_m, tile_n in ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128))),
+)
+MAX_STAGES = 12
+#: Streaming multiprocessors of the SXM boards; bytes a cycle that one of them loads from L2, after a sweep on an H200.
+_SMS, _LOAD_BYTES_PER_CYCLE = 132, 52
+
+
+def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
+    stage_bytes = STAGE_K_BYTES * (one_stage.tile_m + one_stage.tile_n)
+    fixed_bytes = shared_memory_bytes(problem, one_stage) - stage_bytes
+    return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed_bytes) // stage_bytes)
+
+
+def _admitted(kernel: str, problem: GemmProblem, config: Config) -> bool:
+    try:
+        check_dense(kernel, problem, config)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
+    """Cycles of the busiest multiprocessor: K steps bound by tensor core or loads, and an exposed epilogue a tile.
+
+    A tensor core works tile_m·tile_n/32 cycles a 128-byte K step; a partner in the cluster spares half an operand.
+    """
+    tiles_m = math.ceil(problem.m / (config.tile_m * config.cluster_m)) * config.cluster_m
+    tiles_n = math.ceil(problem.n / (config.tile_n * config.cluster_n)) * config.cluster_n
+    loads = config.tile_m / config.cluster_n + config.tile_n / config.cluster_m
+    step = max(config.tile_m * config.tile_n / 32, loads * STAGE_K_BYTES / _LOAD_BYTES_PER_CYCLE)
+    k_steps = math.ceil(problem.k * _itemsize(problem.a_format) / STAGE_K_BYTES)
+    epilogue = 0 if config.split is None else config.tile_m * config.tile_n / 18
+    return math.ceil(tiles_m * tiles_n / _SMS) * (k_steps * step + epilogue)
