@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 from pydantic import ValidationError
+from typer.testing import CliRunner
 
+from narrowbench.cli import app
+from narrowbench.errors import ConfigError
 from narrowbench.models import hardware
 from narrowbench.models.project import (
     Scenario,
@@ -13,7 +16,7 @@ from narrowbench.models.project import (
     load_projections,
     saving,
     saving_text,
-    scenario_named,
+    scenario_of,
 )
 
 
@@ -76,9 +79,26 @@ def test_impossible_inputs_are_refused(change: dict[str, Any], words: str) -> No
         _scenario(**change)
 
 
-def test_an_unknown_scenario_is_refused() -> None:
+def test_inputs_replace_those_of_a_named_scenario() -> None:
+    projections = load_projections()
+    changed = scenario_of("claim-22-as-written", {"gpus": 512}, projections)
+    assert saving(changed).gpu_hours == pytest.approx(1228.8)
+    assert changed.note == ""
+    with pytest.raises(ConfigError, match="project: claim-22-as-written: gemm_share"):
+        scenario_of("claim-22-as-written", {"gemm_share": 2.0}, projections)
     with pytest.raises(ValueError, match="did you mean claim-22-as-written"):
-        scenario_named("claim-22-as-writen", load_projections())
+        scenario_of("claim-22-as-writen", {}, projections)
+    with pytest.raises(ConfigError, match=r"project: gemm_share: Field required"):
+        scenario_of(None, {"gpus": 4}, projections)
+
+
+def test_the_command_shows_the_claims_and_takes_inputs() -> None:
+    worked = CliRunner().invoke(app, ["project"])
+    assert "614.4 a day" in worked.stdout
+    assert "8.5 times" in worked.stdout
+    inputs = ["--gpus", "10", "--gemm-share", "0.5", "--gain", "0.25", "--power-w", "500", "--pue", "1.5"]
+    prices = ["--price-per-kwh", "0.2", "--carbon-kg-per-kwh", "0.3", "--hours-per-day", "20", "--currency", "EUR"]
+    assert "3.00 EUR a day" in CliRunner().invoke(app, ["project", *inputs, *prices]).stdout
 
 
 def test_data_sheets_explain_a_small_part_of_25_times() -> None:

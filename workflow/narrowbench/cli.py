@@ -134,6 +134,32 @@ def table(stem: str, frame: Frame, out: Annotated[Path, typer.Option(help="Folde
 
 
 @app.command()
+def project(
+    scenario: Annotated[str | None, typer.Option(help="Scenario of configs/projections.yaml to start from.")] = None,
+    gpus: Annotated[int | None, typer.Option(help="Number of GPUs.")] = None,
+    hours_per_day: Annotated[float | None, typer.Option(help="Hours that they run; 24 if left out.")] = None,
+    gemm_share: Annotated[float | None, typer.Option(help="Share of a step's time that is GEMM.")] = None,
+    gain: Annotated[float | None, typer.Option(help="Gain of the kernel, 0.1 for 10 percent.")] = None,
+    gain_in: Annotated[str | None, typer.Option(help="throughput (if left out) or time.")] = None,
+    power_w: Annotated[float | None, typer.Option(help="What a GPU draws in the hours saved.")] = None,
+    pue: Annotated[float | None, typer.Option(help="Power of the site over that of its computers.")] = None,
+    price_per_kwh: Annotated[float | None, typer.Option(help="Price of energy.")] = None,
+    currency: Annotated[str | None, typer.Option(help="Of the price; USD if left out.")] = None,
+    carbon_kg_per_kwh: Annotated[float | None, typer.Option(help="CO2e of a kWh.")] = None,
+) -> None:
+    """Work out what a kernel's gain is worth a day; without options, the published claims."""
+    options = {name: value for name, value in locals().items() if name != "scenario" and value is not None}
+    from narrowbench.models.hardware import load_profiles
+    from narrowbench.models.project import load_projections, saving_text, scenario_of, worked_text
+
+    projections = load_projections()
+    if scenario is None and not options:
+        print(worked_text(projections, load_profiles()))
+    else:
+        print(saving_text(scenario_of(scenario, options, projections)))
+
+
+@app.command()
 def doctor() -> None:
     """Say what this machine can do, and what is missing for the rest."""
     from narrowbench.doctor import examine, show

@@ -7,7 +7,7 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from narrowbench.config import CONFIGS, Settings, load
+from narrowbench.config import CONFIGS, Settings, load, parse
 from narrowbench.models.hardware import DeviceProfile, Figure, profile_for, rate_key
 from narrowgemm.errors import unknown_name
 from narrowgemm.formats.spec import format_named
@@ -71,11 +71,24 @@ def load_projections(path: Path = CONFIGS / "projections.yaml") -> Projections:
     return load(Projections, path)
 
 
-def scenario_named(name: str, projections: Projections) -> Scenario:
-    """The scenario called `name`. Raises ValueError, naming the nearest known ones, for any other."""
+def scenario_of(name: str | None, inputs: Mapping[str, object], projections: Projections) -> Scenario:
+    """The scenario called `name` with these inputs in place of its own; without a name, of the inputs alone.
+
+    Raises ValueError, naming the nearest known ones, for an unknown name; ConfigError naming a missing or wrong input.
+    """
+    if name is None:
+        return parse(Scenario, dict(inputs), "project")
     if name not in projections.scenarios:
         raise ValueError(unknown_name("scenario", name, projections.scenarios))
-    return projections.scenarios[name]
+    own = projections.scenarios[name].model_dump()
+    return parse(Scenario, own | ({"note": ""} if inputs else {}) | dict(inputs), f"project: {name}")
+
+
+def worked_text(projections: Projections, profiles: Mapping[str, DeviceProfile]) -> str:
+    """Every named scenario and factor, worked through."""
+    scenarios = [f"{name}: {saving_text(scenario)}" for name, scenario in projections.scenarios.items()]
+    factors = [f"{name}: {factor_text(factor, profiles)}" for name, factor in projections.factors.items()]
+    return "\n\n".join([*scenarios, *factors])
 
 
 def saving(scenario: Scenario) -> Saving:
