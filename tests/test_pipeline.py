@@ -1,0 +1,65 @@
+"""What the rules do with what they are given; that they run is the smoke run's business."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+from snakemake.cli import get_argument_parser
+
+from narrowbench import pipeline, sources
+from narrowbench.config import ROOT
+
+
+def _dry_run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "snakemake", "--dry-run", "--cores", "1", "--nolock", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("job_budgte_s=5", "unknown key 'job_budgte_s'; did you mean job_budget_s?"),
+        ("job_budget_s=-5", "job_budget_s: Input should be greater than 0"),
+        ("devices=[nvidia-h300]", "unknown device of this machine 'nvidia-h300'"),
+    ],
+)
+def test_a_wrong_campaign_stops_the_pipeline_before_any_job(setting, told):
+    done = _dry_run("--configfile", "configs/smoke.yaml", "--config", setting)
+    assert done.returncode != 0
+    assert told in done.stderr + done.stdout
+
+
+def test_a_campaign_of_the_command_line_replaces_the_default():
+    done = _dry_run("--configfile", "configs/smoke.yaml", "--forceall")
+    assert done.returncode == 0, done.stderr
+    assert "suite=smoke" in done.stderr + done.stdout
+    assert "suite=cpu" not in done.stderr + done.stdout
+
+
+def test_measuring_and_reporting_do_not_depend_on_each_other():
+    """An edit of a figure measures nothing again; an edit of the timer redraws nothing but what was measured anew."""
+    figures = (ROOT / "workflow" / "narrowbench" / "report").glob("fig_*.py")
+    reporting = sources.closure(f"narrowbench.report.{path.stem}" for path in figures)
+    measuring = sources.closure(["narrowbench.measure.runner"])
+    assert not [name for name in measuring if name.startswith("narrowbench.report")]
+    assert not [name for name in reporting if name.startswith("narrowbench.measure")]
+
+
+def test_a_kernels_digest_is_its_own():
+    one, other = (pipeline.job_digest("cpu", kernel, "smoke") for kernel in ("xla_dot_f32", "blackwell_tcgen05_bf16"))
+    assert one == pipeline.job_digest("cpu", "xla_dot_bf16", "smoke")  # of the same module
+    assert one != other
+    assert one != pipeline.job_digest("cpu", "xla_dot_f32", "cpu")
+
+
+@pytest.mark.parametrize("name", ["default", "slurm", "kubernetes"])
+def test_profiles_hold_options_that_snakemake_has(name):
+    options = {name.lstrip("-") for action in get_argument_parser()._actions for name in action.option_strings}
+    settings = yaml.safe_load((ROOT / "profiles" / name / "config.yaml").read_text())
+    assert set(settings) <= options
+
+
+def test_the_default_profile_lets_one_job_measure_at_a_time():
+    settings = yaml.safe_load((ROOT / "profiles" / "default" / "config.yaml").read_text())
+    assert settings["resources"] == ["gpu=1"]
