@@ -25,7 +25,8 @@ $(READY): $(LOCK)
 	@if [ -z "$(PYTHON)" ]; then echo "narrowgemm needs Python 3.12 or newer, and none of python3.13, python3.12 and python3" \
 		"is one: install it and run make again." >&2; exit 1; fi
 	$(PYTHON) -m venv --clear $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --require-hashes -r $(LOCK)
+	@# Byte code is made on first import; making all of it here takes longer than the installation itself.
+	$(VENV)/bin/python -m pip install --quiet --no-compile --require-hashes -r $(LOCK)
 	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
