@@ -1,6 +1,6 @@
 """The time model by hand, and fitted on synthetic launches."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from narrowbench.models.kerneltime import (
     predict_s,
 )
 from narrowbench.models.prediction import halves
-from narrowbench.models.tilings import tiling_of
+from narrowbench.models.tilings import has_known_schedule, tiling_of
+from narrowgemm.gemm.registry import kernel_named, kernel_names
 from narrowgemm.problem import GemmProblem
 
 HOPPER: dict[str, Any] = {
@@ -157,3 +158,14 @@ def test_coefficients_fitted_on_half_predict_the_other() -> None:
 def test_too_few_runs_are_refused() -> None:
     with pytest.raises(ValueError, match="6 runs for 6 coefficients"):
         fit_coefficients(_runs(IDEAL, 0)[:6])
+
+
+@pytest.mark.parametrize("kernel", [name for name in kernel_names() if has_known_schedule(name)])
+def test_every_kernels_own_config_has_a_tiling(kernel: str) -> None:
+    """The models may not import the kernels, whose configs come in rows: here both are held in step."""
+    found = kernel_named(kernel)
+    a_format, b_format = found.a_formats[0], found.b_formats[0]
+    problem = GemmProblem(4096, 4096, 4096, a_format, b_format, found.out_formats[0])
+    for config in found.candidates(problem)[:8]:
+        tiling = tiling_of(kernel, asdict(config), problem, 132)
+        assert tiling.schedule.items(problem) > 0
