@@ -103,6 +103,12 @@ def test_formats_that_a_kernel_does_not_take_are_named_with_those_it_does() -> N
     assert caught.value.values["a_format"] == "f32"
 
 
+def test_formats_without_a_default_here_are_refused_and_not_widened() -> None:
+    q = narrowgemm.quantize(A, "fp8_e4m3")
+    with pytest.raises(UnsupportedError, match="those of this device that take these formats: xla_dot_fp8_e4m3"):
+        narrowgemm.gemm(q, q)
+
+
 def test_a_kernel_of_another_device_is_refused() -> None:
     operands = jnp.asarray(A, jnp.bfloat16), jnp.asarray(B, jnp.bfloat16)
     with pytest.raises(UnsupportedError, match="is not what it runs on, blackwell") as caught:
@@ -147,6 +153,8 @@ def test_the_first_candidate_that_the_kernel_admits_is_used(monkeypatch: pytest.
 @pytest.mark.parametrize(
     ("capability", "operand", "kernel"),
     [
+        ("9.0", "fp8_e4m3", "hopper_wgmma_fp8"),
+        ("9.0", "bf16", "hopper_wgmma_bf16"),
         ("10.0", "nvfp4", "blackwell_tcgen05_nvfp4"),
         ("10.3", "fp8_e4m3", "blackwell_tcgen05_fp8"),
         ("10.0", "f32", "xla_dot_f32"),

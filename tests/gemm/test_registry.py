@@ -1,8 +1,16 @@
 import pytest
 
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.gemm.registry import accepts, check_formats, kernel_named
+from narrowgemm.gemm.registry import accepts, check_formats, kernel_named, kernel_names
 from narrowgemm.problem import GemmProblem
+
+
+@pytest.mark.parametrize("name", kernel_names())
+def test_every_kernel_is_in_the_module_that_the_registry_names(name: str) -> None:
+    kernel = kernel_named(name)
+    assert kernel.name == name
+    assert kernel.arch == "any" or name.startswith((kernel.arch, "xla"))
+    assert kernel.config_type.__dataclass_params__.frozen
 
 
 def test_an_unknown_kernel_is_named_with_its_neighbours() -> None:
