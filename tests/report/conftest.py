@@ -12,8 +12,8 @@ from narrowbench.report import frame as frames
 from narrowbench.store.rows import Row
 from narrowgemm.problem import GemmProblem
 
-SQUARE = [(n, n, n) for n in (1024, 2048, 4096, 8192)]
-DECODE = [(m, 8192, 8192) for m in (1, 16, 64)]
+SQUARE = [(n, n, n) for n in (1024, 4096, 8192)]
+DECODE = [(m, 8192, 8192) for m in (1, 64)]
 FORMATS = {
     "xla_dot_f32": ("f32", "f32"),
     "xla_dot_bf16": ("bf16", "bf16"),
@@ -121,7 +121,7 @@ def gemm_row(
     m, n, k = shape
     speed, bandwidth, _, _ = DEVICES[device]
     problem = GemmProblem(m, n, k, a_format, b_format)
-    slowdown = {"burst": 1.0, "sustained": 1.18}[mode] * {"zeros": 0.85, "integers": 0.95}.get(distribution, 1.0)
+    slowdown = {"burst": 1.0, "sustained": 1.18}[mode] * {"zeros": 0.85, "small_integers": 0.95}.get(distribution, 1.0)
     slowdown *= 1.03 if kernel.startswith("xla") else 1.0
     time_s = slowdown * max(problem.flop / (0.95 * RATES[a_format] * speed), problem.bytes / (0.9 * bandwidth))
     case = {
@@ -182,7 +182,7 @@ def device_rows(device: str) -> Iterator[Row]:
             yield roof_row("flop", 10**12, 1e12 / (RATES[name] * speed * held), name, **where)
         for seed, (kernel, (shape, suite)) in enumerate(product(kernels, _shapes())):
             yield gemm_row(kernel, shape, device, mode, suite=suite, seed=seed)
-    for kernel, data in product(kernels, ("zeros", "uniform", "integers")):
+    for kernel, data in product(kernels, ("zeros", "uniform", "small_integers")):
         yield gemm_row(kernel, SQUARE[-1], device, "sustained", data)
 
 

@@ -1,0 +1,82 @@
+"""Ratios to the right baseline, and points that must lie below their roofs."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from narrowbench.models.roofline import AboveRoofError
+from narrowbench.report import frame as frames
+from narrowbench.report.ratios import energy_savings, speed_ups
+from narrowbench.report.roofs import MEMORY, check, measured_roofs
+from narrowbench.report.select import Place, timed
+from narrowbench.store.rows import Row
+
+Make = Callable[..., Row]
+
+
+def _frame(*rows: Row) -> pd.DataFrame:
+    return frames.collect(rows, "record")
+
+
+def test_a_ratio_is_of_medians_and_above_one_when_ours_is_faster(make_row: Make) -> None:
+    ours, theirs = make_row("hopper_wgmma_fp8"), make_row("xla_dot_fp8_e4m3", seed=2)
+    assert ours.timing is not None
+    assert theirs.timing is not None
+    (found,) = speed_ups(_frame(ours, theirs))
+    expected = np.median(theirs.timing.samples_s) / np.median(ours.timing.samples_s)
+    assert found.ratio.value == pytest.approx(expected)
+    assert found.ratio.interval.low < expected < found.ratio.interval.high
+
+
+@pytest.mark.parametrize("change", [{"mode": "sustained"}, {"distribution": "zeros"}, {"shape": (4096, 8192, 8192)}])
+def test_other_work_is_no_baseline(make_row: Make, change: dict[str, object]) -> None:
+    assert speed_ups(_frame(make_row("hopper_wgmma_fp8"), make_row("xla_dot_fp8_e4m3", **change))) == []
+
+
+def test_a_widened_dot_is_no_fp8_baseline(make_row: Make) -> None:
+    widened = make_row("xla_dot_fp8_e4m3", compile={"hlo_calls": ["gemm_fusion"], "upcast": True})
+    assert speed_ups(_frame(make_row("hopper_wgmma_fp8"), widened)) == []
+
+
+def test_narrow_weights_are_held_against_the_format_of_their_activations(make_row: Make) -> None:
+    lines = _frame(make_row("hopper_wgmma_w4a8"), make_row("xla_dot_fp8_e4m3"), make_row("xla_dot_bf16"))
+    (found,) = speed_ups(lines)
+    assert found.baseline.kernel == "xla_dot_fp8_e4m3"
+
+
+def test_too_few_samples_give_no_ratio(make_row: Make) -> None:
+    row = make_row("hopper_wgmma_fp8")
+    assert row.timing is not None
+    few = row.timing.model_copy(update={"samples_s": [1e-3] * 5, "launches_per_sample": [1] * 5})
+    assert speed_ups(_frame(row.model_copy(update={"timing": few}), make_row("xla_dot_fp8_e4m3"))) == []
+
+
+def test_savings_are_in_joules(make_row: Make) -> None:
+    rows = [make_row(kernel, mode="sustained") for kernel in ("hopper_wgmma_fp8", "xla_dot_fp8_e4m3")]
+    (found,) = energy_savings(timed(_frame(*rows)))
+    assert found.ratio.value == pytest.approx(found.baseline.energy_j / found.line.energy_j)
+
+
+def test_synthetic_points_lie_below_their_roofs(frame: pd.DataFrame) -> None:
+    check(frame)
+
+
+def test_a_point_above_its_roof_stops_and_is_named(frame: pd.DataFrame) -> None:
+    wrong = frame.copy()
+    lines = timed(wrong)
+    index = lines.index[(lines.kernel == "hopper_wgmma_fp8") & (lines.m == 8192) & (lines["mode"] == "burst")][0]
+    for name in ("flop_per_s", "flop_per_s_low", "flop_per_s_high"):
+        wrong.loc[index, name] *= 1.2
+    with pytest.raises(AboveRoofError, match=r"nvidia-h200: hopper_wgmma_fp8 m=8192 .* burst"):
+        check(wrong)
+
+
+def test_a_mode_without_roofs_has_those_of_a_burst(frame: pd.DataFrame) -> None:
+    place = Place("record", "nvidia-h200")
+    burst = measured_roofs(frame, place, "burst")
+    without = frame[~((frame.kind == "roof") & (frame["mode"] == "sustained"))]
+    assert measured_roofs(without, place, "sustained") == burst
+    assert measured_roofs(without, place, "sustained", held_only=True) == {}
+    assert set(burst) == {MEMORY, "bf16", "fp8"}

@@ -1,0 +1,96 @@
+"""Every figure is drawn, from full and from empty frames, and drawn twice it is the same bytes."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+
+from narrowbench.report import frame as frames
+from narrowbench.report import style
+from narrowbench.report.catalogue import FIGURE_SUFFIXES, FIGURES, LOCAL_FIGURES, draw
+from narrowbench.report.fig_throughput_by_shape import throughput_by_shape
+from narrowbench.report.load import Material
+from narrowbench.report.shapes import shape_panels
+from narrowbench.store.rows import Row
+
+FROM_RESULTS = [stem for stem in FIGURES if stem != "fig_devices_roofline"]
+
+
+@pytest.fixture(scope="module")
+def stored(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Frames on disk: `full` with both origins, and `empty`."""
+    folder = tmp_path_factory.mktemp("frames")
+    local = [row for row in rows if row.provenance.device == "synthetic-cpu"]
+    full = frames.join([frames.collect(rows, "record"), frames.collect(local, "local")])
+    paths = {name: folder / f"{name}.parquet" for name in ("full", "empty")}
+    frames.write(full, paths["full"])
+    frames.write(frames.collect([], "record"), paths["empty"])
+    return paths
+
+
+@pytest.mark.parametrize("stem", [*FIGURES, "local_roofline"])
+def test_a_figure_is_drawn_from_rows_of_every_kind(stem: str, stored: dict[str, Path], tmp_path: Path) -> None:
+    paths = draw(stem, stored["full"], tmp_path)
+    assert [path.name for path in paths] == [f"{stem}{suffix}" for suffix in FIGURE_SUFFIXES]
+    assert all(path.stat().st_size > 1000 for path in paths)
+
+
+@pytest.mark.parametrize("stem", FROM_RESULTS + list(LOCAL_FIGURES))
+def test_a_figure_without_rows_says_so(
+    stem: str, stored: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    really = style.empty_figure
+
+    def listen(why: str) -> Figure:
+        said.append(why)
+        return really(why)
+
+    monkeypatch.setattr(style, "empty_figure", listen)
+    draw(stem, stored["empty"], tmp_path)
+    assert len(said) == 1
+    assert said[0].endswith(".")
+
+
+def test_another_process_draws_the_same_bytes(stored: dict[str, Path], tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    draw("fig_accuracy_by_format", stored["full"], here)
+    code = (
+        "import sys; from pathlib import Path; from narrowbench.report.catalogue import draw; "
+        "draw('fig_accuracy_by_format', Path(sys.argv[1]), Path(sys.argv[2]))"
+    )
+    environment = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "7", "HOME": str(tmp_path)}
+    command = [sys.executable, "-c", code, str(stored["full"]), str(there)]
+    subprocess.run(command, check=True, env=environment)
+    for path in sorted(here.iterdir()):
+        assert path.read_bytes() == (there / path.name).read_bytes(), path.name
+
+
+def test_an_unknown_figure_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="did you mean fig_roofline"):
+        draw("fig_rooflin", tmp_path / "never_read.parquet", tmp_path)
+
+
+def test_the_paper_never_shows_this_machine(frame: pd.DataFrame) -> None:
+    local = frame.assign(origin=pd.array(["local"] * len(frame), dtype="string"))
+    with style.house():
+        figure = throughput_by_shape(Material(local), "record")
+    assert "No measured GEMM" in figure.axes[0].texts[0].get_text()
+
+
+def test_each_kernel_has_one_legend_key_however_many_panels(frame: pd.DataFrame) -> None:
+    with style.house():
+        figure = throughput_by_shape(Material(frame), "record")
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == style.in_legend_order(frame[frame.evidence == "measured"].kernel.dropna().unique())
+    assert len(figure.axes) > len(figure.legends) == 1
+
+
+def test_panels_hold_every_line_once_and_squares_before_layers(frame: pd.DataFrame) -> None:
+    lines = frame[(frame.kind == "gemm") & (frame.evidence == "measured") & (frame.status == "ok")]
+    panels = shape_panels(lines)
+    assert sum(len(panel.lines) for panel in panels) == len(lines)
+    assert [panel.suite for panel in panels if panel.place.device == "nvidia-h200"][:2] == ["square", "square"]

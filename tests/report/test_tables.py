@@ -1,0 +1,110 @@
+"""Every table in its four forms: SI in CSV, words in the others, nothing made up where nothing is known."""
+
+import csv
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from narrowbench.report import frame as frames
+from narrowbench.report import tables
+from narrowbench.report.catalogue import TABLE_SUFFIXES, TABLES, tabulate
+from narrowbench.report.load import Material
+from narrowbench.report.tab_gemm import table as tab_gemm
+from narrowbench.report.tab_provenance import table as tab_provenance
+from narrowbench.report.tab_roofs import table as tab_roofs
+from narrowbench.report.tab_summary import table as tab_summary
+from narrowbench.report.tables import Column, Table
+
+
+@pytest.fixture(scope="module")
+def stored(frame: pd.DataFrame, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("frames") / "full.parquet"
+    frames.write(frame, path)
+    return path
+
+
+def _records(table: Table) -> list[dict[str, object]]:
+    return [dict(zip([column.name for column in table.columns], row, strict=True)) for row in table.rows]
+
+
+@pytest.mark.parametrize("stem", TABLES)
+def test_a_table_is_written_in_four_forms(stem: str, stored: Path, tmp_path: Path) -> None:
+    paths = tabulate(stem, stored, tmp_path)
+    assert {path.name for path in paths} == {f"{stem}{suffix}" for suffix in TABLE_SUFFIXES}
+    with (tmp_path / f"{stem}.csv").open(encoding="utf-8") as file:
+        lines = list(csv.reader(file))
+    assert len(lines) > 1
+    assert len({len(line) for line in lines}) == 1
+    assert rf"\label{{{stem}}}" in (tmp_path / f"{stem}.tex").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("stem", [stem for stem in TABLES if stem not in ("tab_devices", "tab_claims")])
+def test_a_table_without_rows_has_its_head(stem: str, empty_frame: pd.DataFrame, tmp_path: Path) -> None:
+    frames.write(empty_frame, tmp_path / "empty.parquet")
+    tabulate(stem, tmp_path / "empty.parquet", tmp_path)
+    with (tmp_path / f"{stem}.csv").open(encoding="utf-8") as file:
+        assert len(list(csv.reader(file))) == 1
+
+
+def test_an_unknown_table_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="did you mean tab_gemm"):
+        tabulate("tab_gem", tmp_path / "never_read.parquet", tmp_path)
+
+
+def test_missing_is_a_dash_for_people_and_empty_for_machines(tmp_path: Path) -> None:
+    table = Table("t", [Column("name", "name"), tables.scaled("time_s", "time", "s", -6)], [["a", None], ["b", 2.5e-6]])
+    tables.save(table, "tab_t", tmp_path)
+    assert (tmp_path / "tab_t.csv").read_text() == "name,time_s\na,\nb,2.5e-06\n"
+    assert "| a | – |" in (tmp_path / "tab_t.md").read_text()
+    assert "| b | 2.50 |" in (tmp_path / "tab_t.md").read_text()
+    assert "time (µs)" in (tmp_path / "tab_t.md").read_text()
+
+
+def test_special_characters_stay_themselves() -> None:
+    table = Table("50 % & more", [Column("kernel", "a_b")], [[r"x|y\z #1"]])
+    assert r"50 \% \& more" in tables.latex(table, "tab_t")
+    assert r"x|y\textbackslash{}z \#1" in tables.latex(table, "tab_t")
+    assert r"x\|y" in tables.markdown(table)
+    assert r"x|y\\z \#1" in tables.typst(table)
+
+
+def test_gemm_lines_know_their_roof_and_their_baseline(frame: pd.DataFrame) -> None:
+    records = _records(tab_gemm(Material(frame)))
+    normal = [
+        record
+        for record in records
+        if record["kernel"] == "hopper_wgmma_fp8" and record["m"] == 8192 and record["distribution"] == "normal"
+    ]
+    assert {record["mode"] for record in normal} == {"burst", "sustained"}
+    for record in normal:
+        assert record["baseline"] == "xla_dot_fp8_e4m3"
+        assert record["ratio"] == pytest.approx(1.03, rel=0.02)
+        assert record["share_of_measured_roof"] == pytest.approx(0.95, rel=0.05)
+        assert isinstance(record["share_of_sheet_roof"], float)
+    zeros = [record for record in records if record["distribution"] == "zeros"]
+    assert zeros
+    assert all(record["share_of_measured_roof"] is None for record in zeros)
+
+
+def test_summary_counts_what_the_intervals_allow(frame: pd.DataFrame) -> None:
+    ours = [record for record in _records(tab_summary(Material(frame))) if record["kernel"] == "hopper_wgmma_fp8"]
+    assert ours
+    for record in ours:
+        assert record["cases"] == record["faster"] + record["no_difference"] + record["slower"]  # type: ignore[operator]
+        assert record["geometric_mean_ratio"] == pytest.approx(1.03, rel=0.01)
+
+
+def test_roofs_are_beside_the_data_sheet_where_there_is_one(frame: pd.DataFrame) -> None:
+    records = _records(tab_roofs(Material(frame)))
+    memory = next(r for r in records if r["device"] == "NVIDIA H200 SXM" and r["roof"] == "memory")
+    assert memory["share"] == pytest.approx(4.2 / 4.8, rel=0.02)
+    assert all(r["data_sheet"] is None for r in records if "cpu" in str(r["device"]))
+
+
+def test_provenance_lists_every_version_that_differs(frame: pd.DataFrame) -> None:
+    other = frame.copy()
+    other.loc[other.index[0], "versions"] = json.dumps({"jax": "0.99"})
+    values = {(r["device"], r["what"]): r["value"] for r in _records(tab_provenance(Material(other)))}
+    assert values["NVIDIA H200 SXM", "version of jax"] == "0.11.2, 0.99"

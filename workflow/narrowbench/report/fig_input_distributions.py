@@ -1,0 +1,78 @@
+"""`fig_input_distributions`: throughput, clock and energy of one GEMM by the data that it multiplies."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from narrowbench.report import style
+from narrowbench.report.load import Material
+from narrowbench.report.select import at, modes, places, timed
+from narrowbench.report.units import prefix_of, prefixed, rate_prefix
+
+_NOTE = "Median with its 95 % order-statistic interval; clock: median with its range while the case ran."
+#: Columns of panels: what, its column in the frame (with or without interval beside it), unit.
+_PANELS = (
+    ("throughput", "flop_per_s", "FLOP/s"),
+    ("clock", "sm_clock_hz", "Hz"),
+    ("energy", "j_per_flop", "J/FLOP"),
+)
+
+
+def figure(material: Material) -> Figure:
+    """Each device and mode of the record in which one shape was measured on several input distributions."""
+    lines = timed(material.origin("record"))
+    found = [(place, mode, _widest(at(lines, place, mode))) for place in places(lines) for mode in modes(lines)]
+    found = [(place, mode, of_shape) for place, mode, of_shape in found if of_shape.distribution.nunique() > 1]
+    if not found:
+        return style.empty_figure("No shape was measured on more than one input distribution yet.")
+    figure = Figure(figsize=(style.PAGE_IN, 0.6 + 1.7 * len(found)), layout="constrained")
+    grid = figure.subplots(len(found), len(_PANELS), squeeze=False)
+    for row, (place, mode, of_shape) in zip(grid, found, strict=True):
+        first = of_shape.iloc[0]
+        row[0].set_title(f"{material.place_name(place)}, {mode}, {first.m}×{first.n}×{first.k}", loc="left")
+        for axes, (what, column, unit) in zip(row, _PANELS, strict=True):
+            _panel(axes, of_shape, what, column, unit)
+    kernels = pd.concat([of_shape for _, _, of_shape in found]).kernel
+    style.legend_above(figure, style.legend_keys(kernels, with_line=False))
+    style.footnote(figure, _NOTE)
+    return figure
+
+
+def _widest(lines: pd.DataFrame) -> pd.DataFrame:
+    """Lines of the shape that was measured on most distributions, the largest of those."""
+    if lines.empty:
+        return lines
+    shapes = lines.groupby(["m", "n", "k"])
+    counts = pd.DataFrame({"count": shapes.distribution.nunique(), "flop": shapes.flop.first()})
+    chosen = counts.sort_values(["count", "flop"]).index[-1]
+    return lines.set_index(["m", "n", "k"], drop=False).loc[[chosen]]
+
+
+def _panel(axes: Axes, lines: pd.DataFrame, what: str, column: str, unit: str) -> None:
+    known = lines[lines[column].notna()]
+    if known.empty:
+        style.without_data(axes, f"{what} not read here")
+        return
+    scale = rate_prefix(known[column].max()) if unit == "FLOP/s" else prefix_of(known[column].max())
+    names = sorted(lines.distribution.unique(), key=lambda name: (name != "normal", name))
+    kernels = style.in_legend_order(lines.kernel)
+    for kernel, aside in zip(kernels, style.side_by_side(len(kernels), step=0.15), strict=True):
+        of_kernel = known[known.kernel == kernel]
+        middle, low, high = (of_kernel[name] / 10.0**scale for name in _with_bounds(column))
+        axes.errorbar(
+            [names.index(name) + aside for name in of_kernel.distribution],
+            middle,
+            yerr=[middle - low, high - middle],
+            elinewidth=0.6,
+            linestyle="none",
+            **style.marks(kernel),
+        )
+    axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
+    axes.set_xlim(-0.5, len(names) - 0.5)
+    axes.set_ylabel(f"{what} ({prefixed(unit, scale)})")
+
+
+def _with_bounds(column: str) -> tuple[str, str, str]:
+    if column == "sm_clock_hz":
+        return column, "sm_clock_min_hz", "sm_clock_max_hz"
+    return column, f"{column}_low", f"{column}_high"

@@ -1,0 +1,64 @@
+"""`fig_ratio_to_baseline`: every kernel of ours over the best baseline for the same work, with intervals."""
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from narrowbench.models.statistics import geometric_mean
+from narrowbench.report import style
+from narrowbench.report.load import Material
+from narrowbench.report.ratios import speed_ups
+from narrowbench.report.select import usual
+from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, positions, shape_panels
+
+_NOTE = (
+    "Times as fast as the fastest baseline that multiplies in the format of the activations: above 1 ours is faster. "
+    "Normal data, rotated operands.\n"
+    "Ratio of medians with its 95 % bootstrap interval; above a panel each kernel's geometric mean."
+)
+
+
+def figure(material: Material) -> Figure:
+    """Ratios for every device of the record."""
+    return ratio_to_baseline(material, "record")
+
+
+def ratio_to_baseline(material: Material, *origins: str) -> Figure:
+    """Ratios for every device that results of these origins come from."""
+    found = speed_ups(usual(material.origin(*origins)))
+    if not found:
+        return style.empty_figure("No kernel of ours was measured beside a baseline yet: there is no ratio to show.")
+    lines = pd.DataFrame([comparison.line for comparison in found]).assign(
+        ratio=[comparison.ratio.value for comparison in found],
+        low=[comparison.ratio.interval.low for comparison in found],
+        high=[comparison.ratio.interval.high for comparison in found],
+    )
+
+    def draw(axes: Axes, panel: ShapePanel, position: dict[Shape, int]) -> None:
+        axes.set_ylabel("ratio to baseline")
+        axes.axhline(1, color=style.BLACK, linewidth=0.8)
+        kernels = style.in_legend_order(panel.lines.kernel)
+        for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
+            of_kernel = panel.lines[panel.lines.kernel == kernel]
+            _draw_kernel(axes, of_kernel, kernel, [x + aside for x in positions(of_kernel, position)])
+        axes.legend(
+            loc="lower right", bbox_to_anchor=(1, 0.99), ncols=len(kernels), fontsize=5.5, handletextpad=0, borderpad=0
+        )
+
+    figure = draw_panels(material, shape_panels(lines), draw)
+    style.legend_above(figure, style.legend_keys(lines.kernel, with_line=False), columns=5)
+    style.footnote(figure, _NOTE)
+    return figure
+
+
+def _draw_kernel(axes: Axes, lines: pd.DataFrame, kernel: str, at: list[float]) -> None:
+    axes.errorbar(
+        at,
+        lines.ratio,
+        yerr=[lines.ratio - lines.low, lines.high - lines.ratio],
+        linestyle="none",
+        elinewidth=0.6,
+        markersize=3,
+        label=f"{geometric_mean(lines.ratio.to_numpy()):.3f}",
+        **style.marks(kernel),
+    )

@@ -1,0 +1,53 @@
+"""What figures, tables and numbers are made of: the frame of results, and what the configuration says of devices."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import pandas as pd
+
+from narrowbench.models.claims import Claim, load_claims
+from narrowbench.models.hardware import DeviceProfile, Source, load_profiles, load_sources
+from narrowbench.report import frame as frames
+from narrowbench.report.select import Place
+
+
+@dataclass(frozen=True)
+class Material:
+    """A frame of results; device profiles and claims are read from the configuration when first asked for."""
+
+    frame: pd.DataFrame
+
+    @classmethod
+    def load(cls, path: Path) -> "Material":
+        """The material of a stored frame. Raises pandera's SchemaErrors for a frame that breaks the schema."""
+        return cls(frames.load(path))
+
+    @cached_property
+    def profiles(self) -> dict[str, DeviceProfile]:
+        """Device profiles by slug."""
+        return load_profiles()
+
+    @cached_property
+    def sources(self) -> dict[str, Source]:
+        """Sources of the profiles and of the claims by key."""
+        return load_sources()
+
+    @cached_property
+    def claims(self) -> list[Claim]:
+        """The claims of the article that the paper weighs."""
+        return load_claims(self.sources)
+
+    def origin(self, *origins: str) -> pd.DataFrame:
+        """Lines of the frame from these origins."""
+        return self.frame[self.frame.origin.isin(origins)]
+
+    def device_name(self, device: str) -> str:
+        """Name of a device for people: its profile's, or where it has none what its driver says."""
+        if device in self.profiles:
+            return self.profiles[device].name
+        return str(self.frame[self.frame.device == device].device_kind.iloc[0])
+
+    def place_name(self, place: Place) -> str:
+        """A place as panels title it: the device, and that the run is this machine's own where it is."""
+        return self.device_name(place.device) + (" (this machine)" if place.origin == "local" else "")

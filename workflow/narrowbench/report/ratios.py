@@ -1,0 +1,60 @@
+"""Each kernel against the best baseline for the same work: the ratio of medians with its interval."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_medians
+from narrowbench.report.select import SAME_WORK, is_native
+from narrowbench.report.style import kernel_style
+from narrowgemm.formats.spec import format_named
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One kernel's line against a baseline's; `ratio` above 1 is in the kernel's favour."""
+
+    line: pd.Series
+    baseline: pd.Series
+    ratio: Ratio
+
+
+def speed_ups(lines: pd.DataFrame) -> list[Comparison]:
+    """Every line of a kernel of ours over the fastest baseline for the same work, in times as fast.
+
+    A baseline counts if it multiplies in the format of the kernel's activations, and really does: not one that the
+    compiled program widens. Lines without a baseline, or with too few samples for an interval, are left out.
+    """
+    return _against_best(lines, "time_s", "samples_s")
+
+
+def energy_savings(lines: pd.DataFrame) -> list[Comparison]:
+    """The same in joules: how many times the baseline's joules are ours, against the baseline that spends least."""
+    return _against_best(lines[lines.energy_j.notna()], "energy_j", "windows_j")
+
+
+def bits(format_name: str) -> int:
+    """Bits of an element of a format."""
+    return format_named(format_name).element.bits
+
+
+def _against_best(lines: pd.DataFrame, cost: str, samples: str) -> list[Comparison]:
+    is_baseline = lines.kernel.map(lambda name: kernel_style(name).is_baseline).astype(bool)
+    baselines = lines[is_baseline & is_native(lines)]
+    best: dict[tuple[object, ...], pd.Series] = {}
+    for _, line in baselines[baselines.a_format == baselines.b_format].iterrows():
+        work = _work(line)
+        if work not in best or line[cost] < best[work][cost]:
+            best[work] = line
+    found = []
+    for _, line in lines[~is_baseline].iterrows():
+        baseline = best.get(_work(line))
+        if baseline is not None and min(len(line[samples]), len(baseline[samples])) >= fewest_samples():
+            ratio = ratio_of_medians(np.asarray(baseline[samples]), np.asarray(line[samples]))
+            found.append(Comparison(line, baseline, ratio))
+    return found
+
+
+def _work(line: pd.Series) -> tuple[object, ...]:
+    return (bits(line.a_format), *(line[name] for name in SAME_WORK))

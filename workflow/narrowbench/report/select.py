@@ -1,0 +1,73 @@
+"""Which lines of the frame a figure or table shows, and in what order."""
+
+import math
+from dataclasses import dataclass
+
+import pandas as pd
+
+from narrowbench.models.statistics import Interval
+
+#: What makes two kernels' lines comparable: the same work on the same device, from the same kind of data, in one mode.
+SAME_WORK = ["origin", "device", "m", "n", "k", "mode", "distribution", "cache", "epilogue", "out_format"]
+
+
+#: Of every interval in the frame.
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A figure of one line with its interval, None where there were too few samples for one."""
+
+    value: float
+    interval: Interval | None
+
+
+def reading(line: pd.Series, name: str) -> Reading:
+    """The figure in a column of the frame that has `_low` and `_high` beside it."""
+    low, high = float(line[f"{name}_low"]), float(line[f"{name}_high"])
+    return Reading(float(line[name]), None if math.isnan(low) else Interval(low, high, CONFIDENCE))
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where lines come from: a device, and whether the record or this machine's own run."""
+
+    origin: str
+    device: str
+
+
+def timed(frame: pd.DataFrame) -> pd.DataFrame:
+    """Lines of GEMMs that were measured and passed."""
+    return frame[(frame.kind == "gemm") & (frame.status == "ok") & (frame.evidence == "measured")]
+
+
+def usual(frame: pd.DataFrame) -> pd.DataFrame:
+    """Measured GEMMs of normal data, rotated operands and no epilogue: what figures show unless they say otherwise."""
+    lines = timed(frame)
+    return lines[(lines.distribution == "normal") & (lines.cache == "rotated") & (lines.epilogue == "none")]
+
+
+def places(frame: pd.DataFrame) -> list[Place]:
+    """Every place of the frame, this machine's first, and there the fastest device first."""
+    best: dict[Place, float] = {}
+    for _, line in timed(frame).iterrows():
+        place = Place(line.origin, line.device)
+        best[place] = max(best.get(place, 0.0), line.flop_per_s)
+    return sorted(best, key=lambda place: (place.origin != "local", -best[place], place.device))
+
+
+def at(frame: pd.DataFrame, place: Place, mode: str | None = None) -> pd.DataFrame:
+    """Lines of a place, of one mode or of both."""
+    lines = frame[(frame.origin == place.origin) & (frame.device == place.device)]
+    return lines if mode is None else lines[lines["mode"] == mode]
+
+
+def modes(frame: pd.DataFrame) -> list[str]:
+    """The modes of the frame's lines, burst first."""
+    return sorted(str(mode) for mode in frame["mode"].dropna().unique())
+
+
+def is_native(lines: pd.DataFrame) -> pd.Series:
+    """Lines whose compiled program multiplies in the named formats: an FP8 dot that ran widened is no FP8 baseline."""
+    return ~lines.upcast.fillna(value=False).astype(bool)

@@ -1,0 +1,156 @@
+"""Panels whose horizontal axis is a suite's shapes: ticks of M, grouped by layer (N×K)."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from narrowbench.report import style
+from narrowbench.report.load import Material
+from narrowbench.report.select import Place, at, modes, places
+
+type Shape = tuple[int, int, int]
+
+#: Shapes in one row of panels, the least width of a panel in shapes, and how far a short row is stretched at most.
+_A_ROW, _A_PANEL, _STRETCH = 40, 9, 2.0
+#: Inches: of a row of panels, around the axes inside it, above and below all rows.
+_ROW_IN, _BESIDE_IN, _ABOVE_IN, _BELOW_IN, _TOP_IN, _FOOT_IN = 1.9, 0.5, 0.32, 0.55, 0.4, 0.3
+_AXES_IN = _ROW_IN - _ABOVE_IN - _BELOW_IN
+#: Suites in this order, all others after them.
+_SUITES = ("square", "llm_prefill", "llm_decode")
+
+
+@dataclass(frozen=True)
+class ShapePanel:
+    """The lines of one place, suite and mode, and the order of their shapes."""
+
+    place: Place
+    suite: str
+    mode: str
+    lines: pd.DataFrame
+
+    @property
+    def shapes(self) -> list[Shape]:
+        """Squares by size, everything else by layer and then M."""
+        found = {(int(m), int(n), int(k)) for m, n, k in zip(self.lines.m, self.lines.n, self.lines.k, strict=True)}
+        return sorted(found, key=lambda shape: (not _is_square(shape), shape[1] * shape[2], shape[1], shape[0]))
+
+    @property
+    def width(self) -> int:
+        """Room that the panel asks for, in shapes."""
+        return max(len(self.shapes), _A_PANEL)
+
+
+def shape_panels(lines: pd.DataFrame) -> list[ShapePanel]:
+    """The panels that these lines fill, place by place and suite by suite, burst first."""
+    found = []
+    for place in places(lines):
+        here = at(lines, place)
+        for suite in sorted(here.suite.unique(), key=_suite_rank):
+            of_suite = here[here.suite == suite]
+            found += [ShapePanel(place, suite, mode, of_suite[of_suite["mode"] == mode]) for mode in modes(of_suite)]
+    return found
+
+
+def _suite_rank(suite: str) -> tuple[int, str]:
+    return (_SUITES.index(suite) if suite in _SUITES else len(_SUITES), suite)
+
+
+def draw_panels(
+    material: Material, panels: Sequence[ShapePanel], draw: Callable[[Axes, ShapePanel, dict[Shape, int]], None]
+) -> Figure:
+    """A figure of all panels, each as wide as its number of shapes; `draw` gets the position of each shape."""
+    rows = _flow(panels)
+    height_in = _TOP_IN + _ROW_IN * len(rows) + _FOOT_IN
+    figure = Figure(figsize=(style.PAGE_IN, height_in))
+    for number, row in enumerate(rows):
+        top_in = height_in - _TOP_IN - _ROW_IN * number
+        if number == 0 or rows[number - 1][0].place != row[0].place:
+            name = material.place_name(row[0].place)
+            figure.text(0.01, top_in / height_in, name, weight="bold", va="top", size=7.5)
+        for panel, (left_in, width_in) in zip(row, _columns(row), strict=True):
+            bottom_in = top_in - _ROW_IN + _BELOW_IN
+            box = (left_in / style.PAGE_IN, bottom_in / height_in, width_in / style.PAGE_IN, _AXES_IN / height_in)
+            axes = figure.add_axes(box)
+            axes.set_title(f"{panel.suite}, {panel.mode}", loc="left")
+            draw(axes, panel, {shape: x for x, shape in enumerate(panel.shapes)})
+            _label_shapes(axes, panel.shapes)
+    return figure
+
+
+def _flow(panels: Sequence[ShapePanel]) -> list[list[ShapePanel]]:
+    """Panels in rows, each in the first row of its place that still has room."""
+    rows: list[list[ShapePanel]] = []
+    for panel in panels:
+        fitting = (
+            row
+            for row in rows
+            if row[0].place == panel.place and sum(other.width for other in row) + panel.width <= _A_ROW
+        )
+        row = next(fitting, None)
+        if row is None:
+            rows.append([panel])
+        else:
+            row.append(panel)
+    return rows
+
+
+def _columns(row: Sequence[ShapePanel]) -> list[tuple[float, float]]:
+    """Left edge and width of the axes of each panel, in inches; a row that is not full is stretched."""
+    used = sum(panel.width for panel in row)
+    shape_in = style.PAGE_IN / _A_ROW * min(_STRETCH, _A_ROW / used)
+    columns, left_in = [], 0.0
+    for panel in row:
+        columns.append((left_in + _BESIDE_IN, panel.width * shape_in - _BESIDE_IN - 0.08))
+        left_in += panel.width * shape_in
+    return columns
+
+
+def positions(lines: pd.DataFrame, position: dict[Shape, int]) -> list[int]:
+    """Where each line stands on a panel's axis."""
+    return [position[int(m), int(n), int(k)] for m, n, k in zip(lines.m, lines.n, lines.k, strict=True)]
+
+
+def by_layer(lines: pd.DataFrame) -> list[pd.DataFrame]:
+    """Lines of one layer each, to be joined by a stroke: all squares, or one N×K; in order of M."""
+    layer = ["square" if m == n == k else f"{n}×{k}" for m, n, k in zip(lines.m, lines.n, lines.k, strict=True)]
+    return [group.sort_values("m") for _, group in lines.groupby(layer)]
+
+
+def _is_square(shape: Shape) -> bool:
+    return len(set(shape)) == 1
+
+
+def _label_shapes(axes: Axes, shapes: Sequence[Shape]) -> None:
+    """M under every tick, and under the ticks of one layer its N×K."""
+    axes.set_xticks(range(len(shapes)), [str(shape[0]) for shape in shapes], rotation=90, size=5)
+    axes.tick_params(axis="x", length=2, pad=1)
+    axes.set_xlim(-0.7, len(shapes) - 0.3)
+    axes.grid(visible=False, axis="x")
+    layers = ["M=N=K" if _is_square(shape) else f"{shape[1]}×{shape[2]}" for shape in shapes]
+    start = 0
+    for end in range(1, len(layers) + 1):
+        if end == len(layers) or layers[end] != layers[start]:
+            _bracket(axes, start, end - 1, layers[start])
+            start = end
+
+
+def _bracket(axes: Axes, first: int, last: int, text: str) -> None:
+    across = axes.get_xaxis_transform()
+    axes.plot(
+        [first - 0.3, last + 0.3], [-0.26, -0.26], transform=across, clip_on=False, color=style.GREY, linewidth=0.6
+    )
+    is_wide = last - first >= 3
+    axes.text(
+        (first + last) / 2,
+        -0.3,
+        text,
+        transform=across,
+        ha="center" if is_wide else "right",
+        va="top",
+        size=4.8,
+        rotation=0 if is_wide else 30,
+        rotation_mode="anchor",
+    )

@@ -1,0 +1,249 @@
+"""How every figure looks, and how it is written: colours, one legend key a kernel, and the same bytes every time.
+
+Colours are those of Okabe and Ito, which readers with any colour vision tell apart; since print may be grey, no two
+kernels that can meet in one panel share a marker. Colour stands for the format of the narrower operand, a dashed line
+for a baseline. A filled marker is measured; a hollow one is modelled and says so in the legend.
+"""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, cast
+
+import matplotlib as mpl
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+from narrowgemm.errors import unknown_name
+
+Line = Literal["-", "--", "-.", ":"]
+Evidence = Literal["measured", "modelled"]
+
+#: Inches: one column and both columns of the paper.
+COLUMN_IN, PAGE_IN = 3.35, 7.0
+
+BLACK, GREY = "#000000", "#666666"
+F32, BF16, FP8, FP8_BLOCK, FP6, FP4, INT8 = BLACK, "#0072B2", "#D55E00", "#CC79A7", "#E69F00", "#009E73", "#56B4E9"
+
+#: Key of a data sheet's rate -> colour of its roof.
+RATE_COLOURS = {"f32": F32, "tf32": GREY, "bf16": BF16, "f16": BF16, "fp8": FP8, "fp6": FP6, "fp4": FP4, "int8": INT8}
+
+_PARAMETERS: dict[str, Any] = {
+    "font.family": "DejaVu Sans",
+    "font.size": 7,
+    "axes.titlesize": 7.5,
+    "axes.labelsize": 7,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+    "figure.titlesize": 8,
+    "mathtext.fontset": "dejavusans",
+    "axes.linewidth": 0.6,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E0E0E0",
+    "grid.linewidth": 0.5,
+    "lines.linewidth": 1.0,
+    "lines.markersize": 4,
+    "errorbar.capsize": 1.5,
+    "legend.frameon": False,
+    "figure.dpi": 100,
+    "savefig.dpi": 200,
+    "pdf.fonttype": 42,
+    "svg.fonttype": "path",
+    "svg.hashsalt": "narrowgemm",
+}
+
+
+@dataclass(frozen=True)
+class KernelStyle:
+    """The look of one kernel in every figure, and whether it is compared with (a vendor's or compiler's own GEMM)."""
+
+    colour: str
+    marker: str
+    line: Line
+    is_baseline: bool
+
+
+def _styles(line: Line, is_baseline: bool, kernels: dict[str, tuple[str, str]]) -> dict[str, KernelStyle]:
+    return {name: KernelStyle(colour, marker, line, is_baseline) for name, (colour, marker) in kernels.items()}
+
+
+#: Kernel -> style. A new kernel gets a line here; legends follow this order.
+KERNELS: dict[str, KernelStyle] = {
+    **_styles(
+        "--",
+        True,
+        {
+            "xla_dot_f32": (F32, "x"),
+            "xla_dot_bf16": (BF16, "s"),
+            "xla_dot_fp8_e4m3": (FP8, "D"),
+            "xla_scaled_dot_mxfp8": (FP8_BLOCK, "H"),
+            "xla_scaled_dot_nvfp4": (FP4, "+"),
+            "cublaslt_bf16": (BF16, "1"),
+            "cublaslt_fp8": (FP8, "2"),
+            "torch_scaled_mm_fp8": (FP8, "d"),
+            "triton_fp8": (FP8, "8"),
+        },
+    ),
+    **_styles(
+        "-",
+        False,
+        {
+            "hopper_wgmma_bf16": (BF16, "o"),
+            "hopper_wgmma_fp8": (FP8, "^"),
+            "hopper_wgmma_fp8_block128": (FP8_BLOCK, "<"),
+            "hopper_wgmma_w6a16": (FP6, "h"),
+            "hopper_wgmma_w6a8": (FP6, "P"),
+            "hopper_wgmma_w4a16": (FP4, "v"),
+            "hopper_wgmma_w4a8": (FP4, ">"),
+        },
+    ),
+    **_styles(
+        "-.",
+        False,
+        {
+            "blackwell_tcgen05_bf16": (BF16, "o"),
+            "blackwell_tcgen05_fp8": (FP8, "^"),
+            "blackwell_tcgen05_mxfp8": (FP8_BLOCK, "<"),
+            "blackwell_tcgen05_mxfp6": (FP6, "P"),
+            "blackwell_tcgen05_mxfp4": (FP4, "v"),
+            "blackwell_tcgen05_nvfp4": (FP4, ">"),
+        },
+    ),
+    **_styles(
+        ":",
+        False,
+        {"tpu_mxu_bf16": (BF16, "o"), "tpu_mxu_fp8": (FP8, "^"), "tpu_mxu_int8": (INT8, "p")},
+    ),
+}
+
+
+def kernel_style(name: str) -> KernelStyle:
+    """The style of a kernel. Raises ValueError that says where to add one for a kernel that has none."""
+    if name not in KERNELS:
+        raise ValueError(f"{unknown_name('kernel', name, KERNELS)}; give it a line in narrowbench.report.style.KERNELS")
+    return KERNELS[name]
+
+
+def in_legend_order(kernels: Iterable[str]) -> list[str]:
+    """Each kernel once, in the order of `KERNELS`. Raises ValueError for a kernel without a style."""
+    styles = {name: kernel_style(name) for name in kernels}
+    return [name for name in KERNELS if name in styles]
+
+
+def marks(name: str, evidence: Evidence = "measured") -> dict[str, Any]:
+    """Arguments of `Axes.plot` and `errorbar` for a kernel's points: filled if measured, hollow if modelled."""
+    style = kernel_style(name)
+    is_stroke = style.marker in "x+12"
+    is_hollow = evidence == "modelled" or is_stroke
+    return {
+        "color": style.colour,
+        "marker": style.marker,
+        "markeredgewidth": 0.9 if is_hollow else 0.4,
+        "markerfacecolor": "none" if is_hollow else style.colour,
+        "markeredgecolor": style.colour if is_hollow else "white",
+    }
+
+
+def legend_keys(kernels: Iterable[str], evidence: Evidence = "measured", with_line: bool = True) -> list[Line2D]:
+    """One key for each kernel: its marker, on its line where the figure joins the points, labelled with the stem."""
+    suffix = "" if evidence == "measured" else " (modelled)"
+    return [
+        Line2D(
+            [],
+            [],
+            linestyle=kernel_style(name).line if with_line else "none",
+            label=f"{name}{suffix}",
+            **marks(name, evidence),
+        )
+        for name in in_legend_order(kernels)
+    ]
+
+
+def legend_above(figure: Figure, keys: list[Line2D], columns: int = 4) -> None:
+    """The figure's one legend, above its panels."""
+    if keys:
+        is_laid_out = figure.get_layout_engine() is not None
+        place: Any = "outside upper center" if is_laid_out else "upper center"
+        figure.legend(handles=keys, loc=place, ncols=min(columns, len(keys)), handlelength=3)
+
+
+def footnote(figure: Figure, text: str) -> None:
+    """The line under a figure: what data went in, and what a mark and its bar stand for."""
+    figure.supxlabel(text, fontsize=6, color=GREY, x=0.01, ha="left", va="bottom")
+
+
+def format_in_words(key: str) -> str:
+    """A rate's key as people write it: FP32, BF16, FP8."""
+    return {"f32": "FP32", "f16": "FP16"}.get(key, key.upper())
+
+
+def plain_decades(axis: Axis) -> None:
+    """Label a logarithmic axis in full: 0.1, 1, 10, 1,000."""
+    axis.set_major_locator(LogLocator(numticks=20))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def scale_to(axes: Axes, values: pd.Series) -> None:
+    """A vertical axis for these values: from nought where they are of one magnitude, logarithmic where they are not."""
+    if values.max() < 8 * values.min():
+        axes.set_ylim(0, 1.12 * values.max())
+        return
+    axes.set_yscale("log")
+    plain_decades(axes.yaxis)
+    if values.max() < 30 * values.min():
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))
+
+
+def side_by_side(count: int, step: float = 0.22) -> list[float]:
+    """Offsets that keep the points of several kernels at one position apart."""
+    return [step * (index - (count - 1) / 2) for index in range(count)]
+
+
+def without_data(axes: Axes, why: str) -> None:
+    """Say in an empty panel why it is empty."""
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, why, ha="center", va="center", wrap=True, color=GREY, transform=axes.transAxes)
+
+
+def empty_figure(why: str) -> Figure:
+    """A figure for which there are no rows: one sentence in place of panels."""
+    figure = Figure(figsize=(COLUMN_IN, 1.2), layout="constrained")
+    without_data(figure.subplots(), why)
+    return figure
+
+
+@contextmanager
+def house() -> Iterator[None]:
+    """Matplotlib's settings for all that is drawn and written inside, whatever the user's own are."""
+    with mpl.rc_context():
+        mpl.rcdefaults()
+        mpl.rcParams.update(cast(Any, _PARAMETERS))
+        yield
+
+
+def save(figure: Figure, stem: str, folder: Path) -> list[Path]:
+    """Write a figure as PDF, SVG and PNG; no dates and no versions inside, so that equal figures are equal bytes."""
+    folder.mkdir(parents=True, exist_ok=True)
+    nothing: dict[str, dict[str, Any]] = {
+        "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
+        "svg": {"Creator": None, "Date": None, "Format": None, "Type": None},
+        "png": {"Software": None},
+    }
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # laid out once, not again for each format
+    paths = []
+    for suffix, metadata in nothing.items():
+        path = folder / f"{stem}.{suffix}"
+        figure.savefig(path, metadata=metadata)
+        paths.append(path)
+    return paths

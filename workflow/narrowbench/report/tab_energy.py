@@ -1,0 +1,54 @@
+"""`tab_energy`: joules of every case of the record whose energy was measured."""
+
+from narrowbench.report.load import Material
+from narrowbench.report.ratios import energy_savings
+from narrowbench.report.select import timed
+from narrowbench.report.tables import Column, Table, count, ratio, scaled
+
+
+def table(material: Material) -> Table:
+    """A line a case with energy, in the order of the frame."""
+    columns = [
+        Column("device", "device"),
+        Column("kernel", "kernel"),
+        Column("shape", "M×N×K"),
+        Column("distribution", "data"),
+        scaled("mean_power_w", "power", "W", 0),
+        scaled("sm_clock_hz", "clock", "Hz", 9),
+        scaled("j_per_flop", "energy", "J/FLOP", -12),
+        scaled("j_per_flop_low", "from", "J/FLOP", -12),
+        scaled("j_per_flop_high", "to", "J/FLOP", -12),
+        scaled("j_per_flop_net", "without idle", "J/FLOP", -12),
+        count("energy_windows", "windows"),
+        ratio("saving", "saving"),
+        ratio("saving_low", "from"),
+        ratio("saving_high", "to"),
+        Column("baseline", "baseline"),
+        Column("scope", "scope"),
+    ]
+    lines = timed(material.origin("record"))
+    lines = lines[lines.energy_j.notna()]
+    savings = {comparison.line.name: comparison for comparison in energy_savings(lines)}
+    rows = []
+    for index, line in lines.iterrows():
+        found = savings.get(index)
+        saving = [found.ratio.value, found.ratio.interval.low, found.ratio.interval.high] if found else [None] * 3
+        rows.append(
+            [
+                material.device_name(line.device),
+                line.kernel,
+                f"{line.m}×{line.n}×{line.k}",
+                line.distribution,
+                *line[["mean_power_w", "sm_clock_hz", "j_per_flop", "j_per_flop_low", "j_per_flop_high"]],
+                *line[["j_per_flop_net", "energy_windows"]],
+                *saving,
+                found.baseline.kernel if found else None,
+                f"{line.energy_scope}, {line.energy_source}",
+            ]
+        )
+    note = (
+        "Median of the windows with its 95 % order-statistic interval, sustained; the sensor's gain error is not in "
+        "it. Saving: the joules of the baseline that spends least, over the kernel's. Scope: what the meter covers, "
+        "and whether its counter was read or its power integrated."
+    )
+    return Table("Energy of the sustained cases of the record", columns, rows, note)

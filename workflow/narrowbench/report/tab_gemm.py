@@ -1,0 +1,92 @@
+"""`tab_gemm`: every measured GEMM of the record, against its roofs and its baseline."""
+
+import pandas as pd
+
+from narrowbench.models.roofline import Roofs
+from narrowbench.report.load import Material
+from narrowbench.report.ratios import speed_ups
+from narrowbench.report.roof_axes import KnownRoofs
+from narrowbench.report.roofs import MEMORY, measured_roofs, roof_key
+from narrowbench.report.select import Place, timed
+from narrowbench.report.tables import Column, Table, count, percent, ratio, scaled
+
+
+def table(material: Material) -> Table:
+    """A line a case, in the order of the frame."""
+    columns = [
+        Column("device", "device"),
+        Column("suite", "suite"),
+        Column("kernel", "kernel"),
+        *(count(name, name.upper()) for name in "mnk"),
+        Column("mode", "mode"),
+        Column("distribution", "data"),
+        scaled("time_s", "time", "s", -6, digits=4),
+        scaled("flop_per_s", "rate", "FLOP/s", 12, digits=4),
+        scaled("flop_per_s_low", "from", "FLOP/s", 12, digits=4),
+        scaled("flop_per_s_high", "to", "FLOP/s", 12, digits=4),
+        count("samples", "n"),
+        percent("share_of_measured_roof", "of measured roof"),
+        percent("share_of_sheet_roof", "of data sheet"),
+        ratio("ratio", "ratio"),
+        ratio("ratio_low", "from"),
+        ratio("ratio_high", "to"),
+        Column("baseline", "baseline"),
+        scaled("sm_clock_hz", "clock", "Hz", 9),
+        Column("hlo_calls", "what XLA ran"),
+    ]
+    lines = timed(material.origin("record"))
+    ratios = {comparison.line.name: comparison for comparison in speed_ups(lines)}
+    shares = RoofShares(material, lines)
+    rows = []
+    for index, line in lines.iterrows():
+        found = ratios.get(index)
+        times = [found.ratio.value, found.ratio.interval.low, found.ratio.interval.high] if found else [None] * 3
+        rows.append(
+            [
+                material.device_name(line.device),
+                *line[["suite", "kernel", "m", "n", "k", "mode", "distribution"]],
+                *line[["time_s", "flop_per_s", "flop_per_s_low", "flop_per_s_high", "samples"]],
+                shares.measured(line),
+                shares.sheet(line),
+                *times,
+                found.baseline.kernel if found else None,
+                line.sm_clock_hz,
+                line.hlo_calls,
+            ]
+        )
+    note = (
+        "Median with its 95 % order-statistic interval; ratio: times as fast as the fastest baseline for the same "
+        "work, with its 95 % bootstrap interval. Roof: the lower of memory and arithmetic at the case's intensity."
+    )
+    return Table("Every measured GEMM of the record", columns, rows, note)
+
+
+class RoofShares:
+    """How much of its roof a case reaches: of the measured one, and of the data sheet's dense one."""
+
+    def __init__(self, material: Material, lines: pd.DataFrame) -> None:
+        places = {(line.origin, line.device, line["mode"]) for _, line in lines.iterrows()}
+        self._measured = {
+            (origin, device, mode): measured_roofs(material.frame, Place(origin, device), mode)
+            for origin, device, mode in places
+        }
+        self._sheets = {device: KnownRoofs.of(profile) for device, profile in material.profiles.items()}
+
+    def measured(self, line: pd.Series) -> float | None:
+        """Share of the lower measured roof; None where not both were measured, and for other data than the roofs'."""
+        if line.distribution != "normal":
+            return None
+        roofs = {key: roof.value for key, roof in self._measured[line.origin, line.device, line["mode"]].items()}
+        return _share(line, KnownRoofs(roofs.pop(MEMORY, None), roofs))
+
+    def sheet(self, line: pd.Series) -> float | None:
+        """Share of the lower roof of the data sheet; None where it does not give both."""
+        return _share(line, self._sheets.get(line.device, KnownRoofs()))
+
+
+def _share(line: pd.Series, known: KnownRoofs) -> float | None:
+    key = roof_key(line)
+    if known.bandwidth is None or key not in known.arithmetic:
+        return None
+    roofs = Roofs(known.bandwidth, known.arithmetic[key])
+    return float(line.flop_per_s) / roofs.attainable_flop_per_s(line.intensity_flop_per_byte)

@@ -1,0 +1,49 @@
+"""`tab_roofs`: every roof that was measured, beside the data sheet's."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from narrowbench.report.load import Material
+from narrowbench.report.roof_axes import KnownRoofs
+from narrowbench.report.roofs import MEMORY, measured_roofs
+from narrowbench.report.select import Place, modes, places, timed
+from narrowbench.report.style import format_in_words
+from narrowbench.report.tables import Column, Table, in_units_of, percent
+
+
+def table(material: Material) -> Table:
+    """A line a device of the record, mode and roof."""
+    columns = [
+        Column("device", "device"),
+        Column("mode", "mode"),
+        Column("roof", "roof"),
+        Column("unit", "unit", lambda unit: f"T{unit}"),
+        in_units_of("measured", "measured", 1e12, digits=4),
+        in_units_of("low", "from", 1e12, digits=4),
+        in_units_of("high", "to", 1e12, digits=4),
+        in_units_of("data_sheet", "data sheet", 1e12, digits=4),
+        percent("share", "share"),
+    ]
+    lines = timed(material.origin("record"))
+    rows = [
+        row
+        for place in places(lines)
+        for mode in modes(material.origin("record"))
+        for row in _rows(material, place, mode)
+    ]
+    note = (
+        "Bandwidth counts reads plus writes: the better of reading and copying. Median with its 95 % order-statistic "
+        "interval; share: measured of data sheet, dense."
+    )
+    return Table("Measured roofs of the devices of the record", columns, rows, note)
+
+
+def _rows(material: Material, place: Place, mode: str) -> Iterator[list[Any]]:
+    profile = material.profiles.get(place.device)
+    sheet = KnownRoofs() if profile is None else KnownRoofs.of(profile)
+    for key, roof in measured_roofs(material.origin("record"), place, mode, held_only=True).items():
+        promised = sheet.bandwidth if key == MEMORY else sheet.arithmetic.get(key)
+        unit, name = ("B/s", "memory") if key == MEMORY else ("FLOP/s", format_in_words(key))
+        bounds = [None, None] if roof.interval is None else [roof.interval.low, roof.interval.high]
+        share = None if promised is None else roof.value / promised
+        yield [material.place_name(place), mode, name, unit, roof.value, *bounds, promised, share]

@@ -1,0 +1,62 @@
+"""`tab_summary`: each kernel over each suite of the record: ratio to the best baseline, share of the roof."""
+
+from typing import Any
+
+import pandas as pd
+
+from narrowbench.models.statistics import geometric_mean
+from narrowbench.report.load import Material
+from narrowbench.report.ratios import Comparison, speed_ups
+from narrowbench.report.select import usual
+from narrowbench.report.style import in_legend_order
+from narrowbench.report.tab_gemm import RoofShares
+from narrowbench.report.tables import Column, Table, count, percent, ratio
+
+
+def table(material: Material) -> Table:
+    """A line a device, mode, suite and kernel; normal data, rotated operands."""
+    columns = [
+        Column("device", "device"),
+        Column("mode", "mode"),
+        Column("suite", "suite"),
+        Column("kernel", "kernel"),
+        count("cases", "cases"),
+        percent("median_share_of_measured_roof", "of roof, median"),
+        ratio("geometric_mean_ratio", "ratio, geometric mean"),
+        ratio("lowest_ratio", "lowest"),
+        ratio("highest_ratio", "highest"),
+        count("faster", "faster"),
+        count("no_difference", "no difference"),
+        count("slower", "slower"),
+    ]
+    lines = usual(material.origin("record"))
+    shares = RoofShares(material, lines)
+    ratios = {comparison.line.name: comparison for comparison in speed_ups(lines)}
+    rows = [
+        _row(material, of_suite[of_suite.kernel == kernel], shares, ratios)
+        for _, of_suite in lines.groupby(["device", "mode", "suite"])
+        for kernel in in_legend_order(of_suite.kernel)
+    ]
+    note = (
+        "Ratio: times as fast as the fastest baseline that multiplies in the format of the activations; a dash for "
+        "the baselines themselves. Faster, slower: the 95 % interval of the ratio leaves out 1. Of roof: of the "
+        "lower measured roof."
+    )
+    return Table("Kernels by suite", columns, rows, note)
+
+
+def _row(material: Material, lines: pd.DataFrame, shares: RoofShares, ratios: dict[Any, Comparison]) -> list[Any]:
+    known = [share for _, line in lines.iterrows() if (share := shares.measured(line)) is not None]
+    found = [ratios[index].ratio for index in lines.index if index in ratios]
+    values = [ratio.value for ratio in found]
+    different = [ratio.value for ratio in found if ratio.differs_from_one]
+    faster = sum(value > 1 for value in different)
+    first = lines.iloc[0]
+    return [
+        material.device_name(first.device),
+        *first[["mode", "suite", "kernel"]],
+        len(lines),
+        pd.Series(known, dtype="float64").median(),
+        *([geometric_mean(values), min(values), max(values)] if values else [None] * 3),
+        *([faster, len(found) - len(different), len(different) - faster] if values else [None] * 3),
+    ]
