@@ -1,11 +1,31 @@
-"""Jobs: every case of one kernel and suite on one device, the device's roofs, and interleaved comparisons."""
+"""Jobs: every case of one kernel and suite on one device, the device's roofs, and interleaved comparisons.
 
+A fault of one case becomes a row with its reason, and the job goes on. A job that was stopped goes on with the cases
+that have no row yet.
+"""
+
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from narrowbench.config import Campaign, Protocol
+import numpy as np
+
+from narrowbench.config import Campaign, Protocol, Setting, Shape, load_suite
+from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
-from narrowbench.store.rows import Mode
+from narrowbench.measure.gemm import Prepared, prepare
+from narrowbench.measure.progress import telling
+from narrowbench.measure.recording import failure, rows_of
+from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
+from narrowbench.store import jsonl
+from narrowbench.store.rows import GemmCase, Mode, RoofCase, Row
+from narrowgemm.gemm.registry import kernel_named
+
+#: The suite that cases of `run_compare` are filed under: their samples are pairs, unlike those of the same shape alone.
+INTERLEAVED = "interleaved"
 
 
 @dataclass(frozen=True)
@@ -20,22 +40,163 @@ class JobReport:
 def run_job(
     device: LocalDevice, kernel: str, suite: str, campaign: Campaign, protocol: Protocol, out: Path
 ) -> JobReport:
-    """Measure every case that the campaign plans for this kernel and suite on this device, appending rows to `out`."""
-    raise NotImplementedError
+    """Measure every case that the campaign plans for this kernel and suite on this device, appending rows to `out`.
+
+    Raises DeviceBusyError where another process measures on the device, StoreError where `out` cannot be resumed, and
+    OSError where it cannot be written; every other fault is a row.
+    """
+    settings = campaign.settings(device.device_class, kernel, suite)
+    cases = [
+        case_of(kernel, suite, shape, setting, campaign.seed)
+        for shape in load_suite(suite).shapes
+        for setting in settings
+    ]
+    known = known_keys(out)
+    todo = [case for case in cases if key_of(device, case) not in known]
+    tasks = [(name_of(case), _single(case)) for case in todo]
+    if not tasks:
+        return JobReport({}, len(cases), ())
+    with_energy = any(case.mode == "sustained" for case in todo)
+    with open_bench(device, protocol, with_energy) as bench:
+        done, left = run_tasks(f"{kernel} {suite}", tasks, bench, out, campaign.job_budget_s)
+    return JobReport(done, len(cases) - len(todo), left)
 
 
 def run_roofs(device: LocalDevice, campaign: Campaign, protocol: Protocol, out: Path) -> JobReport:
-    """Measure the device's own roofs in the campaign's `roof_modes`, appending rows to `out`."""
-    raise NotImplementedError
+    """Measure the device's own roofs in the campaign's `roof_modes`, appending rows to `out`. Raises as `run_job`."""
+    roofs = roofs_of(device.device_class, campaign.roof_modes)
+    known = [row.case for row in jsonl.resume(out).rows if isinstance(row.case, RoofCase)]
+    todo = [roof for roof in roofs if not any(roof.is_of(case) for case in known)]
+    tasks = [(str(roof), _roof(roof)) for roof in todo]
+    if not tasks:
+        return JobReport({}, len(roofs), ())
+    with open_bench(device, protocol, "sustained" in campaign.roof_modes) as bench:
+        done, left = run_tasks("roofs", tasks, bench, out, campaign.job_budget_s)
+    return JobReport(done, len(roofs) - len(todo), left)
 
 
 def run_compare(
     device: LocalDevice,
-    kernels: tuple[str, ...],
+    kernels: Sequence[str],
     shape: tuple[int, int, int],
-    modes: tuple[Mode, ...],
+    modes: Sequence[Mode],
     protocol: Protocol,
     out: Path,
+    out_format: str = "bf16",
+    distribution: str = "normal",
+    seed: int = 0,
 ) -> JobReport:
-    """Measure several kernels on one shape, sample by sample in random order, appending a row of each to `out`."""
-    raise NotImplementedError
+    """Measure several kernels on one shape, sample by sample in random order, appending a row of each to `out`.
+
+    Rows of one mode share a `session`: their samples of equal number are pairs, for `statistics.paired_ratio`.
+    """
+    m, n, k = shape
+    extents = Shape(name=INTERLEAVED, m=m, n=n, k=k, origin="given by hand")
+    groups = []
+    for mode in modes:
+        setting = Setting(mode=mode, distribution=distribution, out_format=out_format, operands=None, cache="rotated")
+        groups.append([case_of(kernel, INTERLEAVED, extents, setting, seed) for kernel in kernels])
+    known = known_keys(out)
+    todo = [group for group in groups if not {key_of(device, case) for case in group} <= known]
+    tasks = [(" against ".join(name_of(case) for case in group), _together(group)) for group in todo]
+    if not tasks:
+        return JobReport({}, len(groups) * len(kernels), ())
+    with open_bench(device, protocol, "sustained" in modes) as bench:
+        done, left = run_tasks("interleaved", tasks, bench, out, None)
+    return JobReport(done, (len(groups) - len(todo)) * len(kernels), left)
+
+
+type Task = Callable[[Bench], list[Row]]
+
+
+def run_tasks(
+    title: str, tasks: Sequence[tuple[str, Task]], bench: Bench, out: Path, budget_s: float | None
+) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Run named tasks one after the other, storing the rows of each at once: rows by status, and tasks left over."""
+    started_s = time.monotonic()
+    done: Counter[str] = Counter()
+    with telling(title, len(tasks)) as tell:
+        for number, (name, task) in enumerate(tasks):
+            if budget_s is not None and time.monotonic() - started_s >= budget_s:
+                return dict(done), tuple(left for left, _ in tasks[number:])
+            tell.begin(name)
+            rows = task(bench)
+            for row in rows:
+                jsonl.append(out, row)
+                done[row.status] += 1
+            tell.end("; ".join(outcome_of(row) for row in rows))
+    return dict(done), ()
+
+
+def case_of(kernel: str, suite: str, shape: Shape, setting: Setting, seed: int) -> GemmCase:
+    """One case of a plan; formats that it leaves open are the kernel's first."""
+    chosen = kernel_named(kernel)
+    a_format, b_format = setting.operands or (chosen.a_formats[0], chosen.b_formats[0])
+    return GemmCase(
+        kernel=kernel,
+        suite=suite,
+        m=shape.m,
+        n=shape.n,
+        k=shape.k,
+        a_format=a_format,
+        b_format=b_format,
+        out_format=setting.out_format,
+        distribution=setting.distribution,
+        seed=seed,
+        mode=setting.mode,
+        cache=setting.cache,
+    )
+
+
+def name_of(case: GemmCase) -> str:
+    return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}"
+
+
+def key_of(device: LocalDevice, case: GemmCase) -> str:
+    """What `Row.key` of the case's row will be."""
+    return f"{device.slug}/{case.model_dump_json()}"
+
+
+def known_keys(out: Path) -> set[str]:
+    """Keys of the rows that a file has; a torn last line is cut off."""
+    return {row.key for row in jsonl.resume(out).rows}
+
+
+def outcome_of(row: Row) -> str:
+    """A row in a few words."""
+    if row.timing is None:
+        return f"{row.status}: {row.reason}"
+    return f"{row.status}, {float(np.median(row.timing.samples_s)) * 1e6:.4g} µs"
+
+
+def _roof(roof: Roof) -> Task:
+    def measure(bench: Bench) -> list[Row]:
+        try:
+            return measure_roof(roof, bench)
+        except Exception as error:
+            return [failure(roof_case(roof, nominal_work(roof, bench)), bench.device, error)]
+
+    return measure
+
+
+def _single(case: GemmCase) -> Task:
+    return lambda bench: _measure([case], bench, None)
+
+
+def _together(cases: list[GemmCase]) -> Task:
+    return lambda bench: _measure(cases, bench, uuid.uuid4().hex[:16])
+
+
+def _measure(cases: Sequence[GemmCase], bench: Bench, session: str | None) -> list[Row]:
+    """The rows of cases that are sampled in turn. A case that cannot be prepared has its row, and the others go on."""
+    prepared: list[tuple[GemmCase, Prepared]] = []
+    rows = []
+    for case in cases:
+        try:
+            prepared.append((case, prepare(case, bench)))
+        except Exception as error:
+            rows.append(failure(case, bench.device, error))
+    try:
+        return [*rows, *rows_of(prepared, bench, session)]
+    except Exception as error:
+        return [*rows, *(failure(case, bench.device, error) for case, _ in prepared)]

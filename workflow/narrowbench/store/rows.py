@@ -63,6 +63,7 @@ class RoofCase(Strict):
     kind: Literal["roof"] = "roof"
     quantity: Literal["read", "copy", "flop"]
     format: str | None = Field(None, description="format of the operands, for `flop` alone")
+    distribution: str | None = Field(None, description="data of the operands, for `flop` alone")
     work: PositiveInt = Field(description="bytes (read, copy) or FLOP (flop) of one launch")
     mode: Mode
 

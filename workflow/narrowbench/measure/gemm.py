@@ -1,0 +1,88 @@
+"""A GEMM of this library made ready to be timed: admitted, checked against the oracle, its operands laid out."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import jax
+
+from narrowbench.measure.accuracy import check
+from narrowbench.measure.bench import Bench
+from narrowbench.measure.launches import rotation_sets, workload_of
+from narrowbench.measure.operands import operand_sets
+from narrowbench.measure.timing import Workload
+from narrowbench.store.rows import Accuracy, Compiled, GemmCase
+from narrowgemm.formats.quantize import QuantizedArray
+from narrowgemm.formats.spec import format_named
+from narrowgemm.gemm.api import as_given, first_admitted
+from narrowgemm.gemm.device import check_device
+from narrowgemm.gemm.registry import Kernel, check_formats, kernel_module, kernel_named
+from narrowgemm.problem import GemmProblem
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A case ready to be timed. Anything that makes one of these is measured like a kernel of this library.
+
+    accuracy: of a GEMM, which has passed the oracle; None for a micro-benchmark that computes nothing.
+    config:   choices of the kernel, as a row keeps them.
+    modules:  what the digest of the row's sources is taken over.
+    """
+
+    workload: Workload
+    accuracy: Accuracy | None
+    compiled: Compiled | None
+    config: dict[str, object] | None
+    tuned_table_sha256: str | None
+    modules: tuple[str, ...]
+
+
+def prepare(case: GemmCase, bench: Bench) -> Prepared:
+    """The case on the bench's device.
+
+    Raises UnsupportedError for what kernel or device cannot do, WrongResultError for a kernel that fails the oracle.
+    """
+    kernel = kernel_named(case.kernel)
+    problem = case.problem
+    check_formats(kernel, problem)
+    check_device(kernel)
+    set_bytes = _operand_bytes(problem)
+    count = rotation_sets(set_bytes, bench.device.cache_bytes, bench.protocol.rotation_l2_multiple, case.cache)
+    config = first_admitted(kernel, problem)
+    launch = launch_of(kernel, config, problem.out_format)
+    checked = check(launch, problem, case.distribution, case.seed)
+    sets = operand_sets(problem, case.distribution, case.seed, count)
+    result_bytes = format_named(problem.out_format).code_bytes(problem.m, problem.n)
+    return Prepared(
+        workload=workload_of(launch, sets, set_bytes, result_bytes, bench.device.platform),
+        accuracy=checked.accuracy,
+        compiled=Compiled(
+            hlo_calls=list(checked.hlo.calls),
+            upcast=checked.hlo.upcast,
+            compile_s=checked.compile_s,
+            target=_target(),
+        ),
+        config=asdict(config),
+        tuned_table_sha256=None,
+        modules=(kernel_module(case.kernel),),
+    )
+
+
+def launch_of(kernel: Kernel, config: Any, out_format: str) -> Callable[[QuantizedArray, QuantizedArray], jax.Array]:
+    """The kernel as a function of two operands. A format that is nothing but its codes goes in as a plain array."""
+
+    def launch(a: QuantizedArray, b: QuantizedArray) -> jax.Array:
+        result: jax.Array = kernel.matmul(as_given(a), as_given(b), config, out_format)
+        return result
+
+    return launch
+
+
+def _operand_bytes(problem: GemmProblem) -> int:
+    a, b = format_named(problem.a_format), format_named(problem.b_format)
+    return a.storage_bytes(problem.m, problem.k) + b.storage_bytes(problem.n, problem.k)
+
+
+def _target() -> str:
+    device = jax.devices()[0]
+    return str(getattr(device, "compute_capability", None) or device.device_kind)

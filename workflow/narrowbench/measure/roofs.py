@@ -1,0 +1,278 @@
+"""Micro-benchmarks of a device's own roofs: bytes it reads and copies a second, FLOP it does a second in each format.
+
+A roof is what nothing on the device can exceed, so every candidate is tried and the fastest is measured:
+
+- `read`: sums of long rows, and a product of a few vectors with a large matrix, which is what decoding does. Whichever
+  streams faster is the roof: a GEMM that reads its weights by the second cannot lie above a roof that includes it.
+- `copy`: every word read, changed and written, in place or elsewhere; bytes both ways count.
+- `flop`: large square GEMMs by every kernel of the device, vendor's and our own, on zeros and on normal data. On a
+  board that its power limits the clock depends on how many bits toggle. Zeros toggle none, so the rate on zeros is the
+  arithmetic roof proper: what the units do at the highest clock that the board gives them, whatever the data. The rate
+  on normal data is the roof that its power leaves, and the gap between the two is that roof's reason. A CPU's clock
+  does not depend on the data enough to see: there it is normal data alone.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from narrowbench.measure.accuracy import WrongResultError
+from narrowbench.measure.bench import Bench
+from narrowbench.measure.devices import DeviceClass
+from narrowbench.measure.gemm import Prepared, prepare
+from narrowbench.measure.launches import workload_of
+from narrowbench.measure.recording import failure, rows_of
+from narrowbench.measure.timing import Workload, probe_call_s
+from narrowbench.store.rows import GemmCase, Mode, RoofCase, Row
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.gemm.registry import kernel_named, kernel_names
+from narrowgemm.problem import GemmProblem
+
+_MODULE = "narrowbench.measure.roofs"
+
+#: Formats whose arithmetic has a roof of its own on a class of devices.
+_GPU_FORMATS = ("f32", "bf16", "fp8_e4m3")
+FORMATS: dict[DeviceClass, tuple[str, ...]] = {
+    "cpu": ("f32", "bf16"),
+    "gpu": _GPU_FORMATS,
+    "hopper": _GPU_FORMATS,
+    "blackwell": (*_GPU_FORMATS, "mxfp8_e4m3", "mxfp4", "nvfp4"),
+    "tpu": ("bf16", "fp8_e4m3"),
+}
+
+#: Large enough that nothing but arithmetic counts. The last is twice as many tiles: fewer are idle in the last round.
+_CPU_SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
+_SHAPES = ((4096, 4096, 8192), (8192, 8192, 8192), (16384, 8192, 8192))
+
+#: Fewest bytes of one array that is read or copied: far above launch overhead, and above three last-level caches.
+_CPU_ARRAY_BYTES, _ARRAY_BYTES = 2**27, 2**30
+_ROW_WORDS = 4096
+_DOT_ROWS = 16
+
+
+@dataclass(frozen=True)
+class Roof:
+    """One roof of a device in one mode, before anybody knows which candidate is the fastest."""
+
+    quantity: str
+    format: str | None
+    distribution: str | None
+    mode: Mode
+
+    def __str__(self) -> str:
+        return " ".join(part for part in (self.quantity, self.format, self.distribution, self.mode) if part)
+
+    def is_of(self, case: RoofCase) -> bool:
+        return (case.quantity, case.format, case.distribution, case.mode) == (
+            self.quantity,
+            self.format,
+            self.distribution,
+            self.mode,
+        )
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to reach a roof: work of a launch, in bytes or FLOP, and how to make it ready."""
+
+    work: int
+    method: str
+    prepare: Callable[[Bench], Prepared]
+
+
+def roofs_of(device_class: DeviceClass, modes: Sequence[Mode]) -> list[Roof]:
+    """Every roof of such a device."""
+    distributions = ("normal",) if device_class == "cpu" else ("zeros", "normal")
+    flop = [("flop", name, data) for name in FORMATS[device_class] for data in distributions]
+    return [Roof(*roof, mode) for mode in modes for roof in (("read", None, None), ("copy", None, None), *flop)]
+
+
+def measure_roof(roof: Roof, bench: Bench) -> list[Row]:
+    """The row of a roof: of its fastest candidate, or with the reasons why none could be run."""
+    best: tuple[float, Candidate, Prepared] | None = None
+    refused = []
+    for candidate in candidates(roof, bench):
+        try:
+            prepared = candidate.prepare(bench)
+        except (UnsupportedError, WrongResultError) as error:
+            refused.append(f"{candidate.method}: {error}")
+            continue
+        launch_s = probe_call_s(prepared.workload) / prepared.workload.launches_per_call
+        if best is None or candidate.work / launch_s > best[0]:
+            best = (candidate.work / launch_s, candidate, prepared)
+    if best is None:
+        refusal = UnsupportedError(str(roof), {"candidates": len(refused)}, "could not be run", "; ".join(refused))
+        return [failure(roof_case(roof, nominal_work(roof, bench)), bench.device, refusal)]
+    _, candidate, prepared = best
+    return rows_of([(roof_case(roof, candidate.work), prepared)], bench, None)
+
+
+def nominal_work(roof: Roof, bench: Bench) -> int:
+    """Bytes or FLOP of a launch of the largest candidate: what a roof that could not be measured is filed under."""
+    if roof.quantity != "flop":
+        return _array_bytes(bench) * (2 if roof.quantity == "copy" else 1)
+    m, n, k = _shapes(bench)[-1]
+    return 2 * m * n * k
+
+
+def candidates(roof: Roof, bench: Bench) -> Iterator[Candidate]:
+    """Every way to reach the roof on the bench's device."""
+    if roof.quantity == "read":
+        yield _row_sums(bench)
+        yield _dot(bench)
+    elif roof.quantity == "copy":
+        yield _copy(bench)
+        yield _copy_in_place(bench)
+    else:
+        yield from _gemms(roof, bench)
+
+
+def roof_case(roof: Roof, work: int) -> RoofCase:
+    """The roof as a row names it, once the work of a launch is known."""
+    return RoofCase.model_validate(vars(roof) | {"work": work})
+
+
+def _gemms(roof: Roof, bench: Bench) -> Iterator[Candidate]:
+    device_class = bench.device.device_class
+    for name in kernel_names():
+        if not name.startswith(("xla_", f"{device_class}_")):
+            continue
+        kernel = kernel_named(name)
+        if roof.format not in kernel.a_formats or roof.format not in kernel.b_formats:
+            continue
+        for m, n, k in _shapes(bench):
+            case = GemmCase(
+                kernel=name,
+                suite="roofs",
+                m=m,
+                n=n,
+                k=k,
+                a_format=roof.format,
+                b_format=roof.format,
+                out_format="f32" if device_class == "cpu" else "bf16",
+                distribution=roof.distribution or "normal",
+                seed=0,
+                mode=roof.mode,
+                cache="rotated",
+            )
+            yield Candidate(case.problem.flop, f"{name} {m}×{n}×{k}", _native_gemm(case))
+
+
+def _native_gemm(case: GemmCase) -> Callable[[Bench], Prepared]:
+    def make(bench: Bench) -> Prepared:
+        prepared = prepare(case, bench)
+        if prepared.compiled is not None and prepared.compiled.upcast:
+            problem: GemmProblem = case.problem
+            raise UnsupportedError(
+                case.kernel, {"a_format": problem.a_format}, "is widened before it is multiplied", "it has no roof here"
+            )
+        method = {"kernel": case.kernel, "m": case.m, "n": case.n, "k": case.k, "out_format": case.out_format}
+        return _with_config(prepared, method | (prepared.config or {}))
+
+    return make
+
+
+def _with_config(prepared: Prepared, config: dict[str, object]) -> Prepared:
+    return Prepared(
+        workload=prepared.workload,
+        accuracy=prepared.accuracy,
+        compiled=prepared.compiled,
+        config=config,
+        tuned_table_sha256=prepared.tuned_table_sha256,
+        modules=(*prepared.modules, _MODULE),
+    )
+
+
+def _row_sums(bench: Bench) -> Candidate:
+    rows = _array_bytes(bench) // (4 * _ROW_WORDS)
+    sets = [(rows, jnp.float32)]
+    work, result_bytes = 4 * rows * (_ROW_WORDS + 1), 4 * rows
+    return _streaming("row sums", lambda x: jnp.sum(x, axis=1), sets, work, result_bytes)
+
+
+def _dot(bench: Bench) -> Candidate:
+    """A few rows of A with a large B, K contiguous in both: bytes of A, B and C."""
+    dtype = jnp.float32 if bench.device.platform == "cpu" else jnp.bfloat16
+    width = jnp.dtype(dtype).itemsize
+    n = _array_bytes(bench) // (width * _ROW_WORDS)
+
+    def launch(a: jax.Array, b: jax.Array) -> jax.Array:
+        product = lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+        return lax.convert_element_type(product, dtype)
+
+    work = width * (_DOT_ROWS * _ROW_WORDS + n * _ROW_WORDS + _DOT_ROWS * n)
+    return _streaming(f"dot of {_DOT_ROWS} rows", launch, [(_DOT_ROWS, dtype), (n, dtype)], work, width * _DOT_ROWS * n)
+
+
+def _copy(bench: Bench) -> Candidate:
+    """Not a plain copy, which XLA would hand to a copy engine that shares nothing with kernels."""
+    rows = _array_bytes(bench) // (4 * _ROW_WORDS)
+    size = 4 * rows * _ROW_WORDS
+    return _streaming("every word inverted", lambda x: ~x, [(rows, jnp.uint32)], 2 * size, size)
+
+
+def _copy_in_place(bench: Bench) -> Candidate:
+    """Into the memory it came from: on a CPU the pages of a fresh result cost more than the copying."""
+    rows = _array_bytes(bench) // (4 * _ROW_WORDS)
+    size = 4 * rows * _ROW_WORDS
+
+    def make(bench: Bench) -> Prepared:
+        invert = jax.jit(lambda x: ~x, donate_argnums=0)
+        arrays = [_filled(rows, jnp.uint32, seed) for seed in range(2)]
+
+        def enqueue(call: int) -> Any:
+            arrays[call % 2] = invert(arrays[call % 2])
+            return arrays[call % 2]
+
+        # No more calls in flight than arrays: an array that was given away again can no longer be waited for.
+        in_flight = 1 if bench.device.platform == "cpu" else 2
+        workload = Workload(enqueue, jax.block_until_ready, 1, in_flight, rotation_sets=2, rotation_bytes=2 * size)
+        return Prepared(workload, None, None, {"method": "every word inverted in place"}, None, (_MODULE,))
+
+    return Candidate(2 * size, "every word inverted in place", make)
+
+
+def _streaming(
+    method: str,
+    launch: Callable[..., Any],
+    operands: Sequence[tuple[int, Any]],
+    work: int,
+    result_bytes: int,
+) -> Candidate:
+    """A launch over operands of so many rows and a dtype, in two sets."""
+
+    def make(bench: Bench) -> Prepared:
+        sets = [tuple(_filled(rows, dtype, seed) for rows, dtype in operands) for seed in range(2)]
+        set_bytes = sum(array.nbytes for array in sets[0])
+        workload = workload_of(launch, sets, set_bytes, result_bytes, bench.device.platform)
+        return Prepared(workload, None, None, {"method": method}, None, (_MODULE,))
+
+    return Candidate(work, method, make)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _filled(rows: int, dtype: Any, seed: int) -> jax.Array:
+    """Words without a pattern that a memory could compress, cheaply: `jax.random` takes longer than the measurement."""
+    number = lax.broadcasted_iota(jnp.uint32, (rows, _ROW_WORDS), 0) * jnp.uint32(_ROW_WORDS)
+    number += lax.broadcasted_iota(jnp.uint32, (rows, _ROW_WORDS), 1) + jnp.uint32(seed)
+    # The finaliser of MurmurHash3: every bit of the number changes about half of the bits.
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        number = (number ^ (number >> shift)) * jnp.uint32(factor)
+    words: jax.Array = number if dtype == jnp.uint32 else ((number >> 8).astype(jnp.float32) * 2.0**-24).astype(dtype)
+    return words
+
+
+def _shapes(bench: Bench) -> tuple[tuple[int, int, int], ...]:
+    return _CPU_SHAPES if bench.device.platform == "cpu" else _SHAPES
+
+
+def _array_bytes(bench: Bench) -> int:
+    least = _CPU_ARRAY_BYTES if bench.device.platform == "cpu" else _ARRAY_BYTES
+    cache_bytes = bench.device.cache_bytes or 0
+    wanted = max(least, int(bench.protocol.rotation_l2_multiple * cache_bytes))
+    return 1 << (wanted - 1).bit_length()
