@@ -13,6 +13,8 @@ CASES: dict[str, tuple[str, str, str, str, dict[str, object], str]] = {
     "fp8": ("fp8", "gb200", "fp8_e4m3", "fp8_e4m3", PAIR, "UTCQMMA.2CTA"),
     "fp8 mixed": ("fp8", "b200", "fp8_e4m3", "fp8_e5m2", SINGLE, "UTCQMMA"),
     "mxfp8": ("mxfp8", "b200", "mxfp8_e4m3", "mxfp8_e5m2", PAIR, "UTCQMMA.2CTA"),
+    "mxfp6": ("mxfp6", "b200", "mxfp6_e2m3", "mxfp8_e4m3", SINGLE, "UTCQMMA"),
+    "mxfp6 transposed": ("mxfp6", "b300", "mxfp8_e5m2", "mxfp6_e3m2", PAIR | {"stages": 4}, "UTCQMMA.2CTA"),
     "mxfp4": ("mxfp4", "b200", "mxfp4", "mxfp4", SINGLE, "UTCOMMA"),
     "nvfp4": ("nvfp4", "b300", "nvfp4", "nvfp4", PAIR, "UTCOMMA.2CTA"),
 }
@@ -22,7 +24,7 @@ CASES: dict[str, tuple[str, str, str, str, dict[str, object], str]] = {
 def codes() -> dict[str, MachineCode]:
     """Machine code of every case; M, N and K are no multiples of a tile."""
     cases = {
-        name: CompileCase(f"blackwell_tcgen05_{kernel}", target, GemmProblem(1000, 1040, 1056, a, b), config)
+        name: CompileCase(f"blackwell_tcgen05_{kernel}", target, GemmProblem(1000, 1040, 1088, a, b), config)
         for name, (kernel, target, a, b, config, _) in sorted(CASES.items(), key=lambda item: item[1][1])
     }
     outcomes = dict(zip(cases, compile_many(list(cases.values())), strict=True))
@@ -39,6 +41,7 @@ def test_machine_code_has_the_instructions_and_no_spills(codes: dict[str, Machin
     assert code.count("UTMALDG") > 0
     assert code.count("UTMASTG") > 0
     assert code.count("UTCCP") > 0 or kernel in ("bf16", "fp8")
+    assert code.count("STTM") > 0 or kernel != "mxfp6"
     assert code.spill_bytes == 0
     assert code.count("LDL") == code.count("STL") == 0
     assert code.shared_memory_bytes <= 227 * 1024

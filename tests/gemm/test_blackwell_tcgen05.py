@@ -96,10 +96,11 @@ def test_the_race_detector_sees_columns_shared_too_soon(monkeypatch: pytest.Monk
     assert _mosaic_gpu.races_found()
 
 
-def test_block_scaled_kernels_say_that_they_are_not_interpreted() -> None:
-    problem = GemmProblem(128, 128, 128, "mxfp8_e4m3", "mxfp8_e4m3", "f32")
+@pytest.mark.parametrize(("kernel", "a_format"), [("mxfp8", "mxfp8_e4m3"), ("mxfp6", "mxfp6_e2m3")])
+def test_block_scaled_kernels_say_that_they_are_not_interpreted(kernel: str, a_format: str) -> None:
+    problem = GemmProblem(128, 128, 128, a_format, "mxfp8_e4m3", "f32")
     with pytest.raises(UnsupportedError, match="JAX does not interpret"):
-        interpreted("blackwell_tcgen05_mxfp8", problem, SMALL)
+        interpreted(f"blackwell_tcgen05_{kernel}", problem, SMALL)
 
 
 @pytest.mark.parametrize(
@@ -111,6 +112,16 @@ def test_block_scaled_kernels_say_that_they_are_not_interpreted() -> None:
         ("bf16", GemmProblem(64, 64, 64, "bf16", "bf16"), {"tile_n": 272}, "from 32 to 256.*use tile_n=256"),
         ("nvfp4", GemmProblem(64, 64, 64, "nvfp4", "nvfp4"), {"tile_n": 192}, "a tile of scales has 128 rows"),
         ("bf16", GemmProblem(64, 64, 64, "bf16", "bf16"), {"stages": 9}, "bytes of shared memory; a block has 232448"),
+        ("mxfp6", GemmProblem(64, 64, 64, "mxfp8_e4m3", "mxfp8_e4m3"), {}, "are not one MXFP6 and one MXFP8"),
+        ("mxfp6", GemmProblem(64, 64, 64, "mxfp6_e2m3", "mxfp6_e2m3"), {}, "quantise one operand to MXFP6 and the other"),
+        ("mxfp6", GemmProblem(64, 64, 96, "mxfp6_e2m3", "mxfp8_e4m3"), {}, "k=96 is not a multiple of 64.*pad k to 128"),
+        ("mxfp6", GemmProblem(80, 64, 64, "mxfp8_e4m3", "mxfp6_e2m3"), {"tile_n": 64}, "a multiple of 32 that covers 80"),
+        (
+            "mxfp6",
+            GemmProblem(64, 16, 64, "mxfp6_e2m3", "mxfp8_e4m3", "fp8_e4m3"),
+            {"tile_n": 16, "ctas": 1},
+            "rows of 16 bytes of fp8_e4m3.*use tile_n=32",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_rule_and_remedy(
@@ -120,11 +131,22 @@ def test_what_cannot_be_done_is_refused_with_rule_and_remedy(
         kernel_named(f"blackwell_tcgen05_{kernel}").check(problem, Config(**changes))
 
 
-@pytest.mark.parametrize("format_name", ["bf16", "fp8_e4m3", "mxfp8_e4m3", "mxfp4", "nvfp4"])
+@pytest.mark.parametrize(
+    ("kernel_name", "a_format", "b_format"),
+    [
+        ("bf16", "bf16", "bf16"),
+        ("fp8", "fp8_e4m3", "fp8_e5m2"),
+        ("mxfp8", "mxfp8_e4m3", "mxfp8_e4m3"),
+        ("mxfp6", "mxfp8_e4m3", "mxfp6_e2m3"),
+        ("mxfp6", "mxfp6_e3m2", "mxfp8_e4m3"),
+        ("mxfp4", "mxfp4", "mxfp4"),
+        ("nvfp4", "nvfp4", "nvfp4"),
+    ],
+)
 @pytest.mark.parametrize("m", [1, 128, 4096])
-def test_candidates_are_admitted_and_never_empty(format_name: str, m: int) -> None:
-    kernel = kernel_named(f"blackwell_tcgen05_{format_name.replace('_e4m3', '')}")
-    problem = GemmProblem(m, 4096, 4096, format_name, format_name)
+def test_candidates_are_admitted_and_never_empty(kernel_name: str, a_format: str, b_format: str, m: int) -> None:
+    kernel = kernel_named(f"blackwell_tcgen05_{kernel_name}")
+    problem = GemmProblem(m, 4096, 4096, a_format, b_format)
     found = kernel.candidates(problem)
     assert len(set(found)) == len(found) > 0
     for config in found:

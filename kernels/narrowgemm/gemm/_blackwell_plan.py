@@ -3,13 +3,15 @@
 import contextlib
 import itertools
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.problem import GemmProblem
-from narrowgemm.tiling import ceil_div, round_up
+from narrowgemm.tiling import ceil_div, raster, round_up
 
 #: Rows of one block's part of an MMA: the lanes of tensor memory.
 BLOCK_M = 128
@@ -76,6 +78,13 @@ class Config:
         """Rows of B that one block loads."""
         return self.tile_n // self.ctas
 
+    def position(self, index: Any, tiles_m: int, tiles_n: int) -> tuple[Any, Any]:
+        """Row and column of the output tile that is taken as number `index`, an integer or a traced one."""
+        if self.raster == "n":
+            return raster(index, tiles_m, tiles_n, self.raster_width)
+        column, row = raster(index, tiles_n, tiles_m, self.raster_width)
+        return row, column
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -88,6 +97,7 @@ class Plan:
                    scales exceed tensor memory: then the end of the first is the beginning of the second.
     drain_pieces:  pieces of store_n columns to be taken out before the next tile may use the columns: those shared.
     lag:           tiles that may be under way before `multiply` waits for that: 2, or 1 where columns are shared.
+    a_row_bytes:   bytes of a row of A in one stage.
     """
 
     config: Config
@@ -97,6 +107,7 @@ class Plan:
     stride: int
     drain_pieces: int
     lag: int
+    a_row_bytes: int = STAGE_K_BYTES
 
     @property
     def accumulator_columns(self) -> int:
@@ -111,28 +122,40 @@ class Plan:
     def shared_memory_bytes(self, out_bits: int) -> int:
         """Shared memory of a block: operand stages, scales, two staging tiles, barriers, the scheduler's mailbox."""
         scales = (1 + self.b_scale_tiles) * self.step_scales // SCALE_TILE_BLOCKS * SCALE_TILE_BYTES
-        stage = STAGE_K_BYTES * (BLOCK_M + self.config.block_n) + scales
+        stage = BLOCK_M * self.a_row_bytes + self.config.block_n * STAGE_K_BYTES + scales
         return self.config.stages * stage + STAGING_TILES * BLOCK_M * self.store_n * out_bits // 8 + _BARRIER_BYTES
 
 
-def plan(a_format: str, out_format: str, config: Config) -> Plan:
-    """Sizes for operands of `a_format` (the other is as wide, with as many scales) and a result of `out_format`."""
+def plan(
+    a_format: str,
+    out_format: str,
+    config: Config,
+    *,
+    reserved_columns: int = 0,
+    a_row_bytes: int = STAGE_K_BYTES,
+    widest_store: int = 128,
+) -> Plan:
+    """Sizes for operands of `a_format` (the other is as wide, with as many scales) and a result of `out_format`.
+
+    `reserved_columns` of tensor memory are left for other use; a row of A may be narrower than its elements say; and
+    `widest_store` bounds the columns stored at a time.
+    """
     operand, out_bits = format_named(a_format), format_named(out_format).element.bits
     step_k = 8 * STAGE_K_BYTES // operand.element.bits
     step_scales = step_k // operand.block if operand.block else 0
-    store_n = math.gcd(config.tile_n, 8 * STAGE_K_BYTES // out_bits)
-    pieces = config.tile_n // store_n
-    if config.accumulators == 1:
-        return Plan(config, step_k, store_n, step_scales, stride=0, drain_pieces=pieces, lag=1)
-    scale_columns = (1 + ceil_div(config.tile_n, SCALE_TILE_ROWS)) * step_scales
-    shared = ceil_div(max(0, 2 * config.tile_n + scale_columns - TENSOR_MEMORY_COLUMNS), store_n)
-    stride = config.tile_n - shared * store_n
-    return Plan(config, step_k, store_n, step_scales, stride, shared or pieces, lag=1 if shared else 2)
+    store_n = math.gcd(config.tile_n, min(8 * STAGE_K_BYTES // out_bits, widest_store))
+    stride, drain_pieces, lag = 0, config.tile_n // store_n, 1
+    if config.accumulators == 2:
+        taken = reserved_columns + (1 + ceil_div(config.tile_n, SCALE_TILE_ROWS)) * step_scales
+        shared = ceil_div(max(0, 2 * config.tile_n + taken - TENSOR_MEMORY_COLUMNS), store_n)
+        stride = config.tile_n - shared * store_n
+        drain_pieces, lag = (shared, 1) if shared else (drain_pieces, 2)
+    return Plan(config, step_k, store_n, step_scales, stride, drain_pieces, lag, a_row_bytes)
 
 
 def check(kernel: str, problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: rows, tile shape, shared memory."""
-    _check_rows(kernel, problem)
+    check_rows(kernel, problem)
     block_scaled = format_named(problem.a_format).block is not None
     step = SCALE_TILE_ROWS if block_scaled else 16 * config.ctas
     if config.tile_n % step or not 32 <= config.tile_n <= MAX_TILE_N:
@@ -143,9 +166,13 @@ def check(kernel: str, problem: GemmProblem, config: Config) -> None:
             f"is not a multiple of {step} from 32 to {MAX_TILE_N}: {why}",
             f"use tile_n={min(max(round_up(config.tile_n, step), 32), MAX_TILE_N)}",
         )
-    needed = plan(problem.a_format, problem.out_format, config).shared_memory_bytes(
-        format_named(problem.out_format).element.bits
-    )
+    check_shared_memory(kernel, problem, plan(problem.a_format, problem.out_format, config))
+
+
+def check_shared_memory(kernel: str, problem: GemmProblem, planned: Plan) -> None:
+    """Raise UnsupportedError for a plan that needs more shared memory than a block has."""
+    config = planned.config
+    needed = planned.shared_memory_bytes(format_named(problem.out_format).element.bits)
     if needed > _mosaic_gpu.SHARED_MEMORY_BYTES:
         raise UnsupportedError(
             kernel,
@@ -155,13 +182,14 @@ def check(kernel: str, problem: GemmProblem, config: Config) -> None:
         )
 
 
-def _check_rows(kernel: str, problem: GemmProblem) -> None:
+def check_rows(kernel: str, problem: GemmProblem) -> None:
+    """Raise UnsupportedError for a row of an operand or of the result that TMA does not take."""
     for name, extent, format_name in (
         ("k", problem.k, problem.a_format),
         ("k", problem.k, problem.b_format),
         ("n", problem.n, problem.out_format),
     ):
-        step = 8 * TMA_ROW_BYTES // format_named(format_name).element.bits
+        step = 8 * TMA_ROW_BYTES // math.gcd(8 * TMA_ROW_BYTES, format_named(format_name).element.bits)
         if extent % step:
             raise UnsupportedError(
                 kernel,
@@ -171,25 +199,26 @@ def _check_rows(kernel: str, problem: GemmProblem) -> None:
             )
 
 
-def candidates(kernel: str, problem: GemmProblem) -> list[Config]:
-    """Configs that `check` admits for `problem`, in the order of a rough cost: rounds of tiles × time of a tile.
+def candidates(
+    check: Callable[[Config], None], rows: int, columns: int, tiles_n: Sequence[int] = (256, 192, 128, 64)
+) -> list[Config]:
+    """Configs that `check` admits for a result of rows×columns, in the order of a rough cost: rounds × time of a tile.
 
     A stage of 128 rows × tile_n columns takes 2·tile_n cycles of a tensor core (8192 FP8 multiply-adds a cycle), and
     loading it at 64 bytes a cycle takes 2·(128 + block_n): the larger counts, in half cycles. Raises the
     UnsupportedError of the smallest config if there is none, for then the problem itself is at fault.
     """
     admitted = []
-    for ctas, tile_n, stages in itertools.product((2, 1), (256, 192, 128, 64), (7, 6, 5, 4, 3)):
+    for ctas, tile_n, stages in itertools.product((2, 1), tiles_n, (7, 6, 5, 4, 3)):
         config = Config(tile_n=tile_n, stages=stages, ctas=ctas)
         with contextlib.suppress(UnsupportedError):
-            check(kernel, problem, config)
+            check(config)
             admitted.append(config)
     if not admitted:
-        check(kernel, problem, Config(tile_n=128, stages=3, ctas=1))
+        check(Config(tile_n=128, stages=3, ctas=1))
 
     def cost(config: Config) -> tuple[int, int]:
-        tiles = ceil_div(problem.m, config.tile_m) * ceil_div(problem.n, config.tile_n)
-        rounds = ceil_div(tiles, _GUESSED_CORES // config.ctas)
+        rounds = ceil_div(ceil_div(rows, config.tile_m) * ceil_div(columns, config.tile_n), _GUESSED_CORES // config.ctas)
         return rounds * (max(config.tile_n, BLOCK_M + config.block_n) + _TILE_OVERHEAD_COLUMNS), -config.stages
 
     return sorted(admitted, key=cost)

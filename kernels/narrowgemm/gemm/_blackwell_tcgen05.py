@@ -56,7 +56,7 @@ from narrowgemm.gemm._blackwell_plan import (
 )
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import OUT_FORMATS
-from narrowgemm.tiling import ceil_div, raster
+from narrowgemm.tiling import ceil_div
 
 LOAD_WARP, MULTIPLY_WARP = 0, 1
 MMA_WARPGROUP, STORE_WARPGROUP = 0, 1
@@ -89,7 +89,7 @@ def kernel(name: str, formats: tuple[str, ...]) -> Kernel:
         out_formats=OUT_FORMATS,
         config_type=Config,
         check=functools.partial(check, name),
-        candidates=functools.partial(candidates, name),
+        candidates=lambda p: candidates(functools.partial(check, name, p), p.m, p.n),
         matmul=matmul,
     )
 
@@ -146,19 +146,15 @@ def _scratch(
     config = plan.config
     pair = config.ctas == 2
     buffer = functools.partial(_mosaic_gpu.tile_buffer, interpret=interpret)
-    drained: Any = plgpu.Barrier(num_barriers=plan.lag, orders_tensor_core=True)
-    if pair:
-        axes = (_mosaic_gpu.CTA_AXIS,)
-        drained = plgpu.ClusterBarrier(collective_axes=axes, num_barriers=plan.lag, orders_tensor_core=True)
     scratch = {
         "a_buffer": buffer(config.stages, BLOCK_M, a_element, columns=plan.step_k),
         "b_buffer": buffer(config.stages, config.block_n, b_element, columns=plan.step_k),
         "out_buffer": buffer(STAGING_TILES, BLOCK_M, out_dtype, columns=plan.store_n),
         "acc_tmem": plgpu.TMEM((BLOCK_M, plan.accumulator_columns), jnp.float32, collective=pair),
         "loaded": plgpu.Barrier(num_arrivals=2 + len(scale_dtypes), num_barriers=config.stages),
-        "consumed": plgpu.Barrier(num_barriers=config.stages, orders_tensor_core=True),
-        "finished": plgpu.Barrier(num_barriers=config.accumulators, orders_tensor_core=True),
-        "drained": drained,
+        "consumed": _mosaic_gpu.tensor_core_barrier(config.stages),
+        "finished": _mosaic_gpu.tensor_core_barrier(config.accumulators),
+        "drained": _mosaic_gpu.tensor_core_barrier(plan.lag, pair=pair),
         "scale_smem": [],
         "scale_tmem": [],
     }
@@ -274,10 +270,7 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
 
     @_mosaic_gpu.tile_loop(tiles_m * tiles_n, config.schedule == "dynamic")  # type: ignore[untyped-decorator]
     def tiles_done(info: Any, carry: Any) -> Any:
-        if config.raster == "n":
-            row, column = raster(info.index[0], tiles_m, tiles_n, config.raster_width)
-        else:
-            column, row = raster(info.index[0], tiles_n, tiles_m, config.raster_width)
+        row, column = config.position(info.index[0], tiles_m, tiles_n)
         turn = info.local_index
 
         @pl.when(warpgroup == MMA_WARPGROUP)

@@ -1,11 +1,19 @@
 """The one place that touches what JAX does not promise to keep of its Mosaic GPU back end."""
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
+from jax.experimental.mosaic import gpu as mgpu
+from jax.experimental.mosaic.gpu import utils as mgpu_utils
 from jax.experimental.pallas import mosaic_gpu as plgpu
+from jaxlib.mlir import ir
+from jaxlib.mlir.dialects import arith, llvm
+
+from narrowgemm.gemm._words import WordOperations
 
 #: Shared memory one thread block can have on compute capability 9.0 and 10.x.
 #: Source: CUDA C++ Programming Guide, technical specifications per compute capability (227 KB).
@@ -53,6 +61,15 @@ def tile_loop(tiles: int, dynamic: bool) -> Any:
     )
 
 
+def tensor_core_barrier(count: int, *, arrivals: int = 1, pair: bool = False) -> Any:
+    """`count` barriers that order what tensor cores do; of a `pair`, both blocks have them and both arrive at both."""
+    if pair:
+        return plgpu.ClusterBarrier(
+            collective_axes=(CTA_AXIS,), num_arrivals=arrivals, num_barriers=count, orders_tensor_core=True
+        )
+    return plgpu.Barrier(num_arrivals=arrivals, num_barriers=count, orders_tensor_core=True)
+
+
 def tile_buffer(count: int, rows: int, element: Any, interpret: bool, *, columns: int) -> Any:
     """Scratch for `count` tiles rows×columns in shared memory, K contiguous, to be taken apart by `views`.
 
@@ -89,3 +106,67 @@ def saturating_cast(x: Any, dtype: Any, interpret: bool) -> Any:
         largest = float(jnp.finfo(dtype).max)
         x = jnp.clip(x, -largest, largest)
     return x.astype(dtype)
+
+
+def convert_rows(
+    source: Any, columns: int, element: Any, convert: Callable[[list[Any], WordOperations], list[Any]]
+) -> Any:
+    """Rows of shared memory through registers, as an array 128×columns laid out as tensor memory wants packed bytes.
+
+    source:  128 rows of bytes in shared memory, contiguous in each, a multiple of 16; thread r takes row r.
+    element: one-byte dtype of the result.
+    convert: the row's little-endian 32-bit words -> the words of the result's row.
+    """
+    layout = plgpu.Layout.TCGEN05_TMEM_NATIVE(4)
+
+    result = plgpu.ShapeDtypeStruct((128, columns), element, layout=layout)
+
+    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),), return_type=result)  # type: ignore[untyped-decorator]
+    def emit(_: Any, smem: Any) -> Any:
+        word, byte = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(8)
+        words = WordOperations(arith.andi, arith.ori, _shift(arith.shli), _shift(arith.shrui), _word)
+        shape = ir.MemRefType(smem.type)
+        (row_bytes, _), _ = shape.get_strides_and_offset()
+        row = arith.remui(mgpu_utils.thread_idx(), _word(mgpu_utils.WARPGROUP_SIZE))
+        base = mgpu_utils.getelementptr(mgpu_utils.memref_ptr(smem), [arith.muli(row, _word(row_bytes))], byte)
+        loaded = []
+        for offset in range(0, shape.shape[1], 16):
+            pointer = mgpu_utils.getelementptr(base, [offset], byte)
+            quad = llvm.load(ir.VectorType.get((4,), word), pointer, alignment=16)
+            loaded += [llvm.extractelement(quad, _word(i)) for i in range(4)]
+        vector = ir.VectorType.get((4,), mgpu_utils.dtype_to_ir_type(element))
+        registers = np.array([mgpu_utils.bitcast(w, vector) for w in convert(loaded, words)], dtype=object)
+        tiled = layout.to_mgpu()
+        registers = registers.reshape(tiled.registers_shape((128, columns)))
+        return mgpu.FragmentedArray(_registers=registers, _layout=tiled, _is_signed=None)
+
+    return emit(source)
+
+
+def store_transposed(values: Any, target: Any) -> None:
+    """Array 128×columns, of which thread r of the warpgroup holds row r, into row-major shared memory columns×128.
+
+    Each store of a warp fills consecutive bytes. Pallas could store through a transposed view, but would then choose a
+    tiling that global memory has to be a multiple of.
+    """
+
+    layout = plgpu.Layout.TCGEN05_TMEM_NATIVE(1)
+
+    @plgpu.inline_mgpu(arg_types=(layout, plgpu.RefType()))  # type: ignore[untyped-decorator]
+    def emit(_: Any, array: Any, smem: Any) -> None:
+        bits = ir.IntegerType.get_signless(mgpu_utils.bitwidth(array.mlir_dtype))
+        row = arith.remui(mgpu_utils.thread_idx(), _word(mgpu_utils.WARPGROUP_SIZE))
+        base = mgpu_utils.getelementptr(mgpu_utils.memref_ptr(smem), [row], bits)
+        for column, register in enumerate(array.registers.flat):
+            pointer = mgpu_utils.getelementptr(base, [column * mgpu_utils.WARPGROUP_SIZE], bits)
+            llvm.store(mgpu_utils.bitcast(register, bits), pointer)
+
+    emit(values, target)
+
+
+def _word(value: int) -> Any:
+    return mgpu_utils.c(value, ir.IntegerType.get_signless(32))
+
+
+def _shift(operation: Callable[[Any, Any], Any]) -> Callable[[Any, int], Any]:
+    return lambda word, count: operation(word, _word(count))

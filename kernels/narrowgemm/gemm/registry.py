@@ -20,6 +20,7 @@ _MODULES = {
     "blackwell_tcgen05_bf16": "blackwell_tcgen05_bf16",
     "blackwell_tcgen05_fp8": "blackwell_tcgen05_fp8",
     "blackwell_tcgen05_mxfp8": "blackwell_tcgen05_mxfp8",
+    "blackwell_tcgen05_mxfp6": "blackwell_tcgen05_mxfp6",
     "blackwell_tcgen05_mxfp4": "blackwell_tcgen05_mxfp4",
     "blackwell_tcgen05_nvfp4": "blackwell_tcgen05_nvfp4",
 }
