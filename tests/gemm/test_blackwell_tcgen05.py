@@ -113,9 +113,24 @@ def test_block_scaled_kernels_say_that_they_are_not_interpreted(kernel: str, a_f
         ("nvfp4", GemmProblem(64, 64, 64, "nvfp4", "nvfp4"), {"tile_n": 192}, "a tile of scales has 128 rows"),
         ("bf16", GemmProblem(64, 64, 64, "bf16", "bf16"), {"stages": 9}, "bytes of shared memory; a block has 232448"),
         ("mxfp6", GemmProblem(64, 64, 64, "mxfp8_e4m3", "mxfp8_e4m3"), {}, "are not one MXFP6 and one MXFP8"),
-        ("mxfp6", GemmProblem(64, 64, 64, "mxfp6_e2m3", "mxfp6_e2m3"), {}, "quantise one operand to MXFP6 and the other"),
-        ("mxfp6", GemmProblem(64, 64, 96, "mxfp6_e2m3", "mxfp8_e4m3"), {}, "k=96 is not a multiple of 64.*pad k to 128"),
-        ("mxfp6", GemmProblem(80, 64, 64, "mxfp8_e4m3", "mxfp6_e2m3"), {"tile_n": 64}, "a multiple of 32 that covers 80"),
+        (
+            "mxfp6",
+            GemmProblem(64, 64, 64, "mxfp6_e2m3", "mxfp6_e2m3"),
+            {},
+            "quantise one operand to MXFP6 and the other",
+        ),
+        (
+            "mxfp6",
+            GemmProblem(64, 64, 96, "mxfp6_e2m3", "mxfp8_e4m3"),
+            {},
+            "k=96 is not a multiple of 64.*pad k to 128",
+        ),
+        (
+            "mxfp6",
+            GemmProblem(80, 64, 64, "mxfp8_e4m3", "mxfp6_e2m3"),
+            {"tile_n": 64},
+            "a multiple of 32 that covers 80",
+        ),
         (
             "mxfp6",
             GemmProblem(64, 16, 64, "mxfp6_e2m3", "mxfp8_e4m3", "fp8_e4m3"),

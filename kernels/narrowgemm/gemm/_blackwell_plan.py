@@ -218,7 +218,9 @@ def candidates(
         check(Config(tile_n=128, stages=3, ctas=1))
 
     def cost(config: Config) -> tuple[int, int]:
-        rounds = ceil_div(ceil_div(rows, config.tile_m) * ceil_div(columns, config.tile_n), _GUESSED_CORES // config.ctas)
+        rounds = ceil_div(
+            ceil_div(rows, config.tile_m) * ceil_div(columns, config.tile_n), _GUESSED_CORES // config.ctas
+        )
         return rounds * (max(config.tile_n, BLOCK_M + config.block_n) + _TILE_OVERHEAD_COLUMNS), -config.stages
 
     return sorted(admitted, key=cost)
