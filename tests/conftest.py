@@ -45,6 +45,7 @@ def _provenance(**changes: Any) -> Provenance:
         "git_commit": "1" * 40,
         "git_dirty": False,
         "sources_sha256": "2" * 64,
+        "kernel_sha256": None,
         "environment_sha256": "3" * 64,
         "versions": {"jax": "0.11.2"},
         "utc_time": "2026-01-01T00:00:00Z",

@@ -9,6 +9,8 @@ from snakemake.cli import get_argument_parser
 
 from narrowbench import pipeline, sources
 from narrowbench.config import ROOT
+from narrowbench.measure import provenance, runner
+from narrowbench.store import jsonl
 
 
 def _dry_run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -31,7 +33,7 @@ def test_a_wrong_campaign_stops_the_pipeline_before_any_job(setting, told):
 
 
 def test_a_campaign_of_the_command_line_replaces_the_default():
-    done = _dry_run("--configfile", "configs/smoke.yaml", "--forceall")
+    done = _dry_run("collect_all", "--configfile", "configs/smoke.yaml", "--forceall")
     assert done.returncode == 0, done.stderr
     assert "suite=smoke" in done.stderr + done.stdout
     assert "suite=cpu" not in done.stderr + done.stdout
@@ -47,10 +49,10 @@ def test_measuring_and_reporting_do_not_depend_on_each_other():
 
 
 def test_a_kernels_digest_is_its_own():
-    one, other = (pipeline.job_digest("cpu", kernel, "smoke") for kernel in ("xla_dot_f32", "blackwell_tcgen05_bf16"))
-    assert one == pipeline.job_digest("cpu", "xla_dot_bf16", "smoke")  # of the same module
+    one, other = (pipeline.job_digest(kernel, "smoke") for kernel in ("xla_dot_f32", "blackwell_tcgen05_bf16"))
+    assert one == pipeline.job_digest("xla_dot_bf16", "smoke")  # of the same module
     assert one != other
-    assert one != pipeline.job_digest("cpu", "xla_dot_f32", "cpu")
+    assert one != pipeline.job_digest("xla_dot_f32", "cpu")
 
 
 @pytest.mark.parametrize("name", ["default", "slurm", "kubernetes"])
@@ -63,3 +65,22 @@ def test_profiles_hold_options_that_snakemake_has(name):
 def test_the_default_profile_lets_one_job_measure_at_a_time():
     settings = yaml.safe_load((ROOT / "profiles" / "default" / "config.yaml").read_text())
     assert settings["resources"] == ["gpu=1"]
+
+
+def test_a_case_of_a_kernel_that_has_changed_is_not_known_any_more(tmp_path, make_row):
+    path = tmp_path / "rows.jsonl"
+    now = provenance.kernel_sha256("xla_dot_f32")
+    rows = [make_row(m=1, kernel_sha256=now), make_row(m=2, kernel_sha256="0" * 64), make_row(m=3)]
+    for row in rows:
+        jsonl.append(path, row)
+    assert runner.known_keys(path) == {rows[0].key}
+
+
+def test_naming_another_kernel_changes_no_kernels_code():
+    """A new kernel is listed in the registry, which every kernel imports."""
+    skipped = {"narrowgemm.gemm.registry", "narrowgemm.gemm.api", "narrowgemm.gemm", "narrowgemm"}
+    assert set(provenance._DISPATCH) == skipped
+    assert "narrowgemm.gemm.registry" in sources.closure(["narrowgemm.gemm.xla_dot"])
+    own = sources.closure(["narrowgemm.gemm.xla_dot"], skipped)
+    assert "narrowgemm.formats.quantize" in own
+    assert not own & skipped

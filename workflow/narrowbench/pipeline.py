@@ -12,6 +12,7 @@ import yaml
 from narrowbench.config import CONFIGS, ROOT, Campaign, load_suite, parse
 from narrowbench.errors import ConfigError
 from narrowbench.measure.devices import LocalDevice, local_devices
+from narrowbench.measure.provenance import kernel_sha256
 from narrowbench.sources import sources_sha256
 from narrowgemm.aot import target_named
 from narrowgemm.errors import unknown_name
@@ -71,22 +72,15 @@ def stamps(campaign: Campaign) -> list[str]:
     ]
 
 
-def job_digest(device: str, kernel: str, suite: str) -> str:
-    """What the outcome of a measuring job depends on beside the campaign: its shapes, the protocol, and its sources."""
-    tuned = ROOT / "kernels" / "narrowgemm" / "tuned" / device / f"{kernel}.json"
-    files = [CONFIGS / "protocol.yaml", CONFIGS / "suites" / f"{suite}.yaml", *([tuned] if tuned.exists() else [])]
-    return sources_sha256(["narrowbench.measure.runner", kernel_module(kernel)], files)
+def job_digest(kernel: str, suite: str) -> str:
+    """What can leave a measuring job something to do, beside the campaign: its shapes and its kernel's own code."""
+    shapes = (CONFIGS / "suites" / f"{suite}.yaml").read_bytes()
+    return hashlib.sha256(kernel_sha256(kernel).encode() + shapes).hexdigest()
 
 
 def compile_digest(kernel: str) -> str:
     """Sources that decide what a kernel's machine code is."""
     return sources_sha256(["narrowbench.measure.compiled", "narrowgemm.aot", kernel_module(kernel)])
-
-
-@cache
-def roofs_digest() -> str:
-    """The same for the micro-benchmarks of a device's roofs."""
-    return sources_sha256(["narrowbench.measure.runner"], [CONFIGS / "protocol.yaml"])
 
 
 @cache

@@ -15,25 +15,27 @@ from narrowbench.config import ROOT
 _PACKAGES = {"narrowgemm": ROOT / "kernels", "narrowbench": ROOT / "workflow"}
 
 
-def sources_sha256(modules: Iterable[str], files: Iterable[Path] = ()) -> str:
+def sources_sha256(modules: Iterable[str], files: Iterable[Path] = (), without: Iterable[str] = ()) -> str:
     """SHA-256 over the sources of `modules`, of all modules of this project that those import, and over `files`.
 
+    `without` are modules that do not count, nor what only they import.
     Raises ValueError for a module that is not of this project or has no source.
     """
-    paths = {_path(name) for name in closure(modules)} | {path.resolve() for path in files}
+    paths = {_path(name) for name in closure(modules, without)} | {path.resolve() for path in files}
     digest = hashlib.sha256()
     for path in sorted(paths):
         digest.update(f"{path.relative_to(ROOT)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()
 
 
-def closure(modules: Iterable[str]) -> set[str]:
+def closure(modules: Iterable[str], without: Iterable[str] = ()) -> set[str]:
     """The modules, their packages, and every module of this project that these import, however indirectly."""
     found: set[str] = set()
+    skipped = set(without)
     waiting = list(modules)
     while waiting:
         name = waiting.pop()
-        if name not in found:
+        if name not in found | skipped:
             found.add(name)
             waiting += _imports(_path(name))
             package = name.rpartition(".")[0]

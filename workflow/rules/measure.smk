@@ -17,7 +17,6 @@ rule roofs:
         gpu=1,
     params:
         campaign=CAMPAIGN_FILE,
-        digest=pipeline.roofs_digest(),
     shell:
         "python3 -m narrowbench measure --device {wildcards.device} --roofs --config {params.campaign} 2>&1 | tee {log}"
 
@@ -34,7 +33,7 @@ rule measure:
         gpu=1,
     params:
         campaign=CAMPAIGN_FILE,
-        digest=lambda wildcards: pipeline.job_digest(**wildcards),
+        digest=lambda wildcards: pipeline.job_digest(wildcards.kernel, wildcards.suite),
     shell:
         "python3 -m narrowbench measure --device {wildcards.device} --kernel {wildcards.kernel}"
         " --suite {wildcards.suite} --config {params.campaign} 2>&1 | tee {log}"

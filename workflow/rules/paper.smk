@@ -46,7 +46,7 @@ rule numbers:
     conda:
         "narrowgemm"
     params:
-        digest=pipeline.report_digest("report.numbers"),
+        digest=lambda wildcards: pipeline.report_digest("report.numbers"),
     shell:
         "python3 -m narrowbench numbers --frame {input} --out {output} > {log} 2>&1"
 

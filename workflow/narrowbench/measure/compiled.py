@@ -11,7 +11,7 @@ from narrowbench.store import jsonl
 from narrowbench.store.rows import CompileCase, Compiled, Row
 from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.gemm.registry import Kernel, kernel_module, kernel_named
+from narrowgemm.gemm.registry import Kernel, kernel_named
 from narrowgemm.problem import GemmProblem
 
 
@@ -70,7 +70,7 @@ def _row(outcome: aot.Outcome, suite: str, host: LocalDevice) -> Row:
     case, code = outcome.case, outcome.code
     target = aot.target_named(case.target)
     config = case.config if code is None else code.config
-    origin = provenance_of(host, ["narrowbench.measure.compiled", kernel_module(case.kernel)])
+    origin = provenance_of(host, ["narrowbench.measure.compiled"], case.kernel)
     changes = {"device": slugged(target.kind), "device_kind": target.kind, "device_uuid_hash": None}
     versions = origin.versions | ({} if code is None else code.versions)
     return Row(

@@ -16,6 +16,7 @@ from narrowbench.measure import nvidia
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.sources import sources_sha256
 from narrowbench.store.rows import Provenance
+from narrowgemm.gemm.registry import kernel_module
 
 #: Packages whose versions are named in a row; the environment's digest covers all the others.
 _NAMED = (
@@ -33,11 +34,14 @@ _NAMED = (
     "nvidia-cublas-cu12",
 )
 
+#: What a kernel is found through and described with: new kernels change these and leave the others as they are.
+_DISPATCH = ("narrowgemm", "narrowgemm.gemm", "narrowgemm.gemm.api", "narrowgemm.gemm.registry")
+#: Of a checkout, for `git status`.
 _SOURCES = ("--untracked-files=no", "--", ".", ":!figures", ":!paper")
 
 
-def provenance_of(device: LocalDevice, modules: Iterable[str]) -> Provenance:
-    """Provenance of a row that `modules` made on `device` now; modules that they import are of their sources."""
+def provenance_of(device: LocalDevice, modules: Iterable[str], kernel: str | None = None) -> Provenance:
+    """Provenance of a row that `modules` made on `device` now, of `kernel` where it is one's."""
     commit, is_dirty = git_state(ROOT)
     return Provenance(
         device=device.slug,
@@ -46,7 +50,8 @@ def provenance_of(device: LocalDevice, modules: Iterable[str]) -> Provenance:
         host_hash=nvidia.short_hash(platform.node()),
         git_commit=commit,
         git_dirty=is_dirty,
-        sources_sha256=sources_sha256(modules),
+        sources_sha256=sources_sha256([*modules, *([kernel_module(kernel)] if kernel else [])]),
+        kernel_sha256=kernel_sha256(kernel) if kernel else None,
         environment_sha256=environment_sha256(),
         versions=_versions(device),
         utc_time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
@@ -69,6 +74,12 @@ def command_line(arguments: Sequence[str]) -> str:
     """The command without the folders of its user: the program's name, and paths from the checkout or by their name."""
     program, *rest = arguments or ["python"]
     return " ".join([Path(program).name, *(_without_folders(argument) for argument in rest)])
+
+
+@cache
+def kernel_sha256(kernel: str) -> str:
+    """Digest of the code that is the kernel called `kernel`: another one means that its times are no longer known."""
+    return sources_sha256([kernel_module(kernel)], without=_DISPATCH)
 
 
 @cache

@@ -16,7 +16,6 @@ from narrowbench.measure.sampling import Sampled, burst, sustained, timing_of
 from narrowbench.measure.timing import TimerError
 from narrowbench.store.rows import Clocks, Energy, GemmCase, Provenance, RoofCase, Row, Status, StopRule
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.gemm.registry import kernel_module
 
 type TimedCase = GemmCase | RoofCase
 
@@ -125,5 +124,4 @@ def _energy(sampled: Sampled, bench: Bench) -> tuple[Energy | None, str | None]:
 
 
 def _provenance(case: TimedCase, device: LocalDevice, modules: Sequence[str]) -> Provenance:
-    kernel = (kernel_module(case.kernel),) if isinstance(case, GemmCase) else ()
-    return provenance_of(device, [*MODULES, *dict.fromkeys([*kernel, *modules])])
+    return provenance_of(device, [*MODULES, *modules], case.kernel if isinstance(case, GemmCase) else None)

@@ -1,7 +1,7 @@
 """Jobs: every case of one kernel and suite on one device, the device's roofs, and interleaved comparisons.
 
 A fault of one case becomes a row with its reason, and the job goes on. A job that was stopped goes on with the cases
-that have no row yet.
+that have no row yet; where a kernel's own code has changed, its cases are measured again, in new rows.
 """
 
 import time
@@ -18,6 +18,7 @@ from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.measure.gemm import Prepared, prepare
 from narrowbench.measure.progress import telling
+from narrowbench.measure.provenance import kernel_sha256
 from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
 from narrowbench.store import jsonl
@@ -158,8 +159,12 @@ def key_of(device: LocalDevice, case: GemmCase) -> str:
 
 
 def known_keys(out: Path) -> set[str]:
-    """Keys of the rows that a file has; a torn last line is cut off."""
-    return {row.key for row in jsonl.resume(out).rows}
+    """Keys of the rows that a file has of the kernels as they are now; a torn last line is cut off."""
+    return {
+        row.key
+        for row in jsonl.resume(out).rows
+        if isinstance(row.case, GemmCase) and row.provenance.kernel_sha256 == kernel_sha256(row.case.kernel)
+    }
 
 
 def outcome_of(row: Row) -> str:

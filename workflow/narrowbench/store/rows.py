@@ -221,7 +221,8 @@ class Provenance(Strict):
     host_hash: str
     git_commit: str | None
     git_dirty: bool | None
-    sources_sha256: str
+    sources_sha256: str = Field(description="of all code that made the row: kernel, timing and what they import")
+    kernel_sha256: str | None = Field(None, description="of the kernel's own code; a roof has no kernel")
     environment_sha256: str
     versions: dict[str, str]
     utc_time: str
