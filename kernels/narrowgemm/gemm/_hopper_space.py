@@ -149,8 +149,14 @@ _TILES: tuple[tuple[int, int, Literal["m", "n"] | None], ...] = (
     *((tile_m, tile_n, None) for tile_m, tile_n in ((64, 64), (64, 128), (64, 256), (128, 64), (128, 128))),
 )
 MAX_STAGES = 12
-#: Streaming multiprocessors of the SXM boards; bytes a cycle that one of them loads from L2, after a sweep on an H200.
-_SMS, _LOAD_BYTES_PER_CYCLE = 132, 52
+#: Streaming multiprocessors of the SXM boards.
+_SMS = 132
+#: Fitted to 21 sweeps on an H200 (docs/performance.md); the first candidate was within 4 % of the best in 19 of them.
+_LOAD_BYTES_PER_CYCLE = 58
+_CYCLES_PER_LOADED_BYTE = 0.004  # what loads cost a board at its power limit, even behind arithmetic
+_EPILOGUE_ELEMENTS_PER_CYCLE = 18
+_CYCLES_PER_TILE = 1500
+_PING_PONG_STEP = 1.05  # one consumer alone leaves the tensor core a gap between its K steps
 
 
 def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
@@ -174,8 +180,11 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     """
     tiles_m = math.ceil(problem.m / (config.tile_m * config.cluster_m)) * config.cluster_m
     tiles_n = math.ceil(problem.n / (config.tile_n * config.cluster_n)) * config.cluster_n
-    loads = config.tile_m / config.cluster_n + config.tile_n / config.cluster_m
-    step = max(config.tile_m * config.tile_n / 32, loads * STAGE_K_BYTES / _LOAD_BYTES_PER_CYCLE)
+    loaded_bytes = (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m) * STAGE_K_BYTES
+    step = max(config.tile_m * config.tile_n / 32, loaded_bytes / _LOAD_BYTES_PER_CYCLE)
+    step += _CYCLES_PER_LOADED_BYTE * loaded_bytes
+    epilogue = config.tile_m * config.tile_n / _EPILOGUE_ELEMENTS_PER_CYCLE
+    if config.split is None:
+        step, epilogue = step * _PING_PONG_STEP, 0.0
     k_steps = math.ceil(problem.k * _itemsize(problem.a_format) / STAGE_K_BYTES)
-    epilogue = 0 if config.split is None else config.tile_m * config.tile_n / 18
-    return math.ceil(tiles_m * tiles_n / _SMS) * (k_steps * step + epilogue)
+    return math.ceil(tiles_m * tiles_n / _SMS) * (k_steps * step + epilogue + _CYCLES_PER_TILE)
