@@ -41,6 +41,8 @@ def run(monkeypatch, capsys, tmp_path):
         (["measure", "--device", "nvidia-h300", "--roofs"], "unknown local device 'nvidia-h300'"),
         (["measure", "--device", "cpu", "--roofs", "--config", "absent.yaml"], "absent.yaml: no such file"),
         (["promote", "absent.jsonl"], "nothing to promote"),
+        (["figure", "fig_rooflien", "--frame", "f", "--out", "o"], "did you mean fig_roofline"),
+        (["table", "tab_gem", "--frame", "f", "--out", "o"], "did you mean tab_gemm"),
     ],
 )
 def test_a_mistake_gets_one_message_and_status_2(run, arguments, told):
