@@ -1,18 +1,22 @@
 import json
+from typing import get_args
 
 import pytest
 import yaml
 
 from narrowbench import config, pipeline
 from narrowbench.config import CONFIGS, ROOT, Campaign, ConfigError, load_campaign, load_protocol, load_suite, parse
+from narrowbench.measure import operands
 from narrowgemm.errors import unknown_name
 
 CAMPAIGNS = ("main", "smoke", "record")
 
 
+ENTRY = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["burst"], "out_formats": ["f32"]}
+
+
 def _campaign(**changes):
-    entry = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["burst"], "out_formats": ["f32"]}
-    return {"title": "test", "plan": {"cpu": [entry]}, "roof_modes": ["burst"]} | changes
+    return {"title": "test", "plan": {"cpu": [dict(ENTRY)]}, "roof_modes": ["burst"]} | changes
 
 
 @pytest.mark.parametrize("name", CAMPAIGNS)
@@ -38,6 +42,9 @@ def test_suites_of_the_project_are_sound(name):
         ({"protocol": {"burst": {"stop": {"max_samples": 9}}}}, "max_samples=9 is below min_samples=10"),
         ({"roof_modes": ["brust"]}, "roof_modes.0: Input should be 'burst' or 'sustained'"),
         ({"seed": -1}, "seed"),
+        ({"plan": {"cpu": [ENTRY | {"out_formats": ["bf61"]}]}}, "out_formats.0: unknown output format 'bf61'; did"),
+        ({"plan": {"cpu": [ENTRY | {"operands": [["f32", "fp8_e4m2"]]}]}}, "unknown format 'fp8_e4m2'; did you mean"),
+        ({"plan": {"cpu": [ENTRY | {"distributions": ["normla"]}]}}, "distributions.0: Input should be 'normal'"),
     ],
 )
 def test_a_wrong_campaign_names_key_and_nearest_known_name(changes, told):
@@ -86,8 +93,7 @@ def test_an_override_replaces_its_value_alone():
 
 
 def test_entries_of_one_kernel_and_suite_make_one_job_without_repeating_a_case():
-    entry = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["burst"]}
-    entries = [entry, entry | {"modes": ["burst", "sustained"], "distributions": ["normal", "zeros"]}]
+    entries = [ENTRY, ENTRY | {"modes": ["burst", "sustained"], "distributions": ["normal", "zeros"]}]
     campaign = parse(Campaign, _campaign(plan={"cpu": entries}), "mine")
     assert campaign.jobs("cpu") == (("xla_dot_f32", "smoke"),)
     settings = campaign.settings("cpu", "xla_dot_f32", "smoke")
@@ -111,6 +117,10 @@ def test_a_suite_names_each_shape_once():
 def test_the_schema_of_campaigns_is_the_models():
     committed = json.loads((ROOT / "workflow" / "schemas" / "campaign.schema.json").read_text())
     assert committed == config.campaign_schema(), "run `make schema`"
+
+
+def test_campaigns_know_the_distributions_that_can_be_drawn():
+    assert set(get_args(config.Distribution)) == set(operands.DISTRIBUTIONS)
 
 
 def test_unknown_names_list_what_is_known():

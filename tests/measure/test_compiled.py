@@ -12,7 +12,7 @@ KERNEL = "blackwell_tcgen05_bf16"
 
 @pytest.fixture
 def campaign() -> Campaign:
-    entry = {"kernels": [KERNEL], "suites": ["compiled_smoke"], "targets": ["b200", "h200", "b300"]}
+    entry = {"kernels": [KERNEL], "suites": ["compiled"], "targets": ["b200", "h200", "b300"]}
     return parse(Campaign, {"title": "t", "plan": {}, "compile": [entry], "roof_modes": ["burst"]}, "test")
 
 

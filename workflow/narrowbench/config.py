@@ -6,11 +6,22 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from narrowbench.errors import ConfigError
 from narrowbench.store.rows import Mode
 from narrowgemm.errors import unknown_name
+from narrowgemm.formats.spec import format_named
+from narrowgemm.problem import OUT_FORMATS
 
 #: The checkout: configurations and results are found from here, whatever the working directory.
 ROOT = Path(__file__).resolve().parents[2]
@@ -19,6 +30,18 @@ CONFIGS = ROOT / "configs"
 #: Kinds of device that a campaign can name, from what `narrowbench.measure.devices` finds.
 DeviceClass = Literal["cpu", "hopper", "blackwell", "gpu", "tpu"]
 
+#: Of `narrowbench.measure.operands`, which imports JAX.
+Distribution = Literal["normal", "uniform", "small_integers", "zeros", "ones", "normal_outliers", "heavy_tailed"]
+
+
+def _out_format(name: str) -> str:
+    if name not in OUT_FORMATS:
+        raise ValueError(unknown_name("output format", name, OUT_FORMATS))
+    return name
+
+
+OperandFormat = Annotated[str, AfterValidator(lambda name: format_named(name).name)]
+OutFormat = Annotated[str, AfterValidator(_out_format)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 
@@ -159,9 +182,9 @@ class PlanEntry(Settings):
     kernels: list[str] = Field(min_length=1)
     suites: list[str] = Field(min_length=1)
     modes: list[Mode] = Field(min_length=1)
-    distributions: list[str] = Field(default=["normal"], min_length=1)
-    out_formats: list[str] = Field(default=["bf16"], min_length=1)
-    operands: list[tuple[str, str]] | None = Field(
+    distributions: list[Distribution] = Field(default=["normal"], min_length=1)
+    out_formats: list[OutFormat] = Field(default=["bf16"], min_length=1)
+    operands: list[tuple[OperandFormat, OperandFormat]] | None = Field(
         None, description="formats of a and b; null: the kernel's first of each"
     )
     caches: list[Literal["rotated", "warm"]] = Field(default=["rotated"], min_length=1)

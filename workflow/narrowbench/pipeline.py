@@ -85,5 +85,6 @@ def compile_digest(kernel: str) -> str:
 
 @cache
 def report_digest(module: str) -> str:
-    """Sources and device profiles that a module of the report, or one that serves it, depends on."""
-    return sources_sha256([f"narrowbench.{module}"], sorted(CONFIGS.glob("devices/*.yaml")))
+    """Sources, device profiles, claims and protocol that a module of the report depends on."""
+    described = [*CONFIGS.glob("devices/*.yaml"), CONFIGS / "claims.yaml", CONFIGS / "protocol.yaml"]
+    return sources_sha256([f"narrowbench.report.{module}"], described)

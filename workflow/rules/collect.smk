@@ -8,7 +8,7 @@ rule collect_record:
     conda:
         "narrowgemm"
     params:
-        digest=pipeline.report_digest("report.frame"),
+        digest=pipeline.report_digest("frame"),
     shell:
         "python3 -m narrowbench collect --record results/record --out {output} > {log} 2>&1"
 
@@ -25,7 +25,7 @@ rule collect_all:
     conda:
         "narrowgemm"
     params:
-        digest=pipeline.report_digest("report.frame"),
+        digest=pipeline.report_digest("frame"),
     shell:
         "python3 -m narrowbench collect --record results/record --raw results/raw --raw build/compiled"
         " --out {output} > {log} 2>&1"

@@ -14,7 +14,7 @@ rule figure:
     conda:
         "narrowgemm"
     params:
-        digest=lambda wildcards: pipeline.report_digest(f"report.{wildcards.stem}"),
+        digest=lambda wildcards: pipeline.report_digest(wildcards.stem),
     shell:
         "python3 -m narrowbench figure {wildcards.stem} --frame {input} --out figures > {log} 2>&1"
 
@@ -31,7 +31,7 @@ rule table:
     conda:
         "narrowgemm"
     params:
-        digest=lambda wildcards: pipeline.report_digest(f"report.{wildcards.stem}"),
+        digest=lambda wildcards: pipeline.report_digest(wildcards.stem),
     shell:
         "python3 -m narrowbench table {wildcards.stem} --frame {input} --out paper/tables > {log} 2>&1"
 
@@ -46,7 +46,7 @@ rule numbers:
     conda:
         "narrowgemm"
     params:
-        digest=lambda wildcards: pipeline.report_digest("report.numbers"),
+        digest=lambda wildcards: pipeline.report_digest("numbers"),
     shell:
         "python3 -m narrowbench numbers --frame {input} --out {output} > {log} 2>&1"
 

@@ -13,7 +13,7 @@ rule local_figure:
     conda:
         "narrowgemm"
     params:
-        digest=lambda wildcards: pipeline.report_digest(f"report.{wildcards.stem}"),
+        digest=lambda wildcards: pipeline.report_digest(wildcards.stem),
     shell:
         "python3 -m narrowbench figure {wildcards.stem} --frame {input} --out report/figures > {log} 2>&1"
 
