@@ -1,9 +1,10 @@
-"""Compile kernels for a GPU that is not there, and read what came out: resources and instructions of the machine code.
+"""Compile kernels for a chip that is not there, and read what came out: resources and instructions of the machine code.
 
 Every kernel is compiled in a child process, because JAX reads its environment once, when it is imported, and because a
 compiler that meets what it cannot do may abort: an abort then costs its case alone. The parent never imports JAX.
 
-Needs the extra `aot`: the CUDA plugin of JAX, ptxas, nvdisasm and libdevice, and no GPU.
+For a GPU this needs the extra `aot` (the CUDA plugin of JAX, ptxas, nvdisasm and libdevice), for a TPU the extra `tpu`
+(libtpu), and never the chip.
 """
 
 import contextlib
@@ -20,45 +21,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from narrowgemm.errors import UnsupportedError, unknown_name
+from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
-from narrowgemm.machine_code import MachineCode, read_dump
+from narrowgemm.machine_code import MachineCode, read_gpu_dump, read_tpu_dump
 from narrowgemm.problem import GemmProblem
-
-
-@dataclass(frozen=True)
-class Target:
-    """What the compiler is told of a GPU. None of it is a figure of performance; `configs/devices` has those.
-
-    arch:          which kernels run on it, as in `Kernel.arch`.
-    capability:    compute capability; code is made for its architecture-specific variant, `sm_100a` for (10, 0).
-    cores:         streaming multiprocessors.
-    l2_bytes, memory_bytes, bandwidth_bytes_s, clock_hz: as XLA's cost model wants them.
-    """
-
-    name: str
-    kind: str
-    arch: str
-    capability: tuple[int, int]
-    cores: int
-    l2_bytes: int
-    memory_bytes: int
-    bandwidth_bytes_s: float
-    clock_hz: float
-
-
-#: Source: the target specifications that OpenXLA keeps beside its GPU back end (b200, gb200, b300, h100_sxm, h200), but
-#: 148 cores for B300, which devices report and OpenXLA gives as 158.
-TARGETS = {
-    target.name: target
-    for target in (
-        Target("b200", "NVIDIA B200", "blackwell", (10, 0), 148, 132_644_864, 191_514_411_008, 7.67232e12, 1.965e9),
-        Target("gb200", "NVIDIA GB200", "blackwell", (10, 0), 152, 135_528_448, 197_897_748_480, 7.928064e12, 2.062e9),
-        Target("b300", "NVIDIA B300", "blackwell", (10, 3), 148, 135_528_448, 297_021_865_984, 7.936e12, 1.965e9),
-        Target("h100", "NVIDIA H100 80GB HBM3", "hopper", (9, 0), 132, 52_428_800, 84_942_979_072, 3.35232e12, 1.98e9),
-        Target("h200", "NVIDIA H200", "hopper", (9, 0), 132, 52_428_800, 151_397_597_184, 4.8e12, 1.98e9),
-    )
-}
+from narrowgemm.targets import GpuTarget, Target, TpuTarget, target_named
 
 
 @dataclass(frozen=True)
@@ -79,13 +46,6 @@ class Outcome:
     status: Literal["ok", "unsupported", "failed"]
     code: MachineCode | None
     reason: str | None
-
-
-def target_named(name: str) -> Target:
-    """The target called `name`. Raises ValueError, naming the nearest known ones, for any other."""
-    if name not in TARGETS:
-        raise ValueError(unknown_name("compile target", name, TARGETS))
-    return TARGETS[name]
 
 
 def compile_case(case: CompileCase) -> MachineCode:
@@ -110,13 +70,11 @@ def compile_each(cases: Sequence[CompileCase]) -> Iterator[Outcome]:
 
     A process serves one target, because JAX keeps what it lowered for the first one it saw: sort the cases by target.
     """
-    for case in cases:
-        target_named(case.target)
-    environment = _environment()
-    for _, group in itertools.groupby(cases, key=lambda case: case.target):
+    environments = {name: environment_for(target_named(name)) for name in {case.target for case in cases}}
+    for target, group in itertools.groupby(cases, key=lambda case: case.target):
         waiting = list(group)
         while waiting:
-            with _Child(waiting, environment) as child:
+            with _Child(waiting, environments[target]) as child:
                 for outcome in child:
                     waiting = waiting[1:]
                     yield outcome
@@ -125,8 +83,35 @@ def compile_each(cases: Sequence[CompileCase]) -> Iterator[Outcome]:
                     waiting = waiting[1:]
 
 
-def _environment() -> dict[str, str]:
-    """Environment of a compiling process. The first ptxas on PATH is the one that runs: the packaged one goes first."""
+def environment_for(target: Target) -> dict[str, str]:
+    """Environment of a process that compiles for `target`. Raises UnsupportedError without the packages it takes."""
+    if isinstance(target, GpuTarget):
+        return _gpu_environment()
+    if importlib.util.find_spec("libtpu") is None:
+        raise UnsupportedError(
+            "aot",
+            {"missing": ["libtpu"]},
+            "is needed to compile for an absent TPU",
+            "install the extra `tpu` (narrowgemm[tpu])",
+        )
+    # The accelerator's type only has to be one that libtpu knows: what is compiled for is the topology.
+    return _common_environment() | {
+        "TPU_SKIP_MDS_QUERY": "1",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+    }
+
+
+def _common_environment() -> dict[str, str]:
+    return os.environ | {
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+    }
+
+
+def _gpu_environment() -> dict[str, str]:
+    """The first ptxas on PATH is the one that runs, whatever is installed: the packaged one goes first."""
     nvidia = importlib.util.find_spec("nvidia.cu13") if importlib.util.find_spec("nvidia") else None
     roots = [Path(place) for place in (nvidia.submodule_search_locations or ())] if nvidia else []
     wanted = ("bin/ptxas", "bin/nvdisasm", "nvvm/libdevice/libdevice.10.bc")
@@ -139,14 +124,14 @@ def _environment() -> dict[str, str]:
             "are needed to compile for an absent GPU",
             "install the extra `aot` (narrowgemm[aot])",
         )
-    return os.environ | {
+    return _common_environment() | {
         "PATH": os.pathsep.join([str(roots[0] / "bin"), os.environ.get("PATH", "")]),
-        "PYTHONPATH": os.pathsep.join(sys.path),
-        "JAX_PLATFORMS": "cpu",
         "JAX_SKIP_CUDA_CONSTRAINTS_CHECK": "1",
-        "JAX_ENABLE_COMPILATION_CACHE": "false",
-        "MOSAIC_GPU_DUMP_SASS": "1",
     }
+
+
+#: Folder that Mosaic GPU writes to, read at each compilation; the child's reader looks there too.
+_DUMP = "MOSAIC_GPU_DUMP_TO"
 
 
 class _Child:
@@ -155,13 +140,18 @@ class _Child:
     def __init__(self, cases: Sequence[CompileCase], environment: dict[str, str]) -> None:
         self._cases = cases
         self._errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115 (closed on exit)
+        self._dump = tempfile.TemporaryDirectory()
+        dumps = {
+            _DUMP: self._dump.name,
+            "LIBTPU_INIT_ARGS": f"--xla_jf_dump_to={self._dump.name} --xla_jf_dump_llo_text=true",
+        }
         self._process = subprocess.Popen(
             [sys.executable, "-m", "narrowgemm.aot"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
-            env=environment,
+            env=environment | dumps,
         )
 
     def __enter__(self) -> "_Child":
@@ -173,6 +163,7 @@ class _Child:
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
                 stream.close()
+        self._dump.cleanup()
 
     def __iter__(self) -> Iterator[Outcome]:
         stdin, stdout = self._process.stdin, self._process.stdout
@@ -229,45 +220,33 @@ def _compile(case: CompileCase) -> MachineCode:
     config = kernel.candidates(case.problem)[0] if case.config is None else kernel.config_type(**case.config)
     check_formats(kernel, case.problem)
     kernel.check(case.problem, config)
-    device = _device(target)
+    device = device_of(target)
     sharding = jax.sharding.SingleDeviceSharding(device)
     problem = case.problem
     operands = _operand(problem.m, problem.k, problem.a_format), _operand(problem.n, problem.k, problem.b_format)
     a, b = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), operands)
 
     def gemm(a: Any, b: Any) -> Any:
-        return kernel.matmul(a, b, config, case.problem.out_format)
+        return kernel.matmul(a, b, config, problem.out_format)
 
-    with tempfile.TemporaryDirectory() as dump:
-        os.environ["MOSAIC_GPU_DUMP_TO"] = dump
-        start_s = time.perf_counter()
-        with jax.default_device(device):
-            jax.jit(gemm).lower(a, b).compile()
-        compile_s = time.perf_counter() - start_s
-        return read_dump(Path(dump), case.kernel, case.target, asdict(config), compile_s)
+    dump = Path(os.environ[_DUMP])
+    for left_by_the_case_before in dump.iterdir():
+        left_by_the_case_before.unlink()
+    start_s = time.perf_counter()
+    with jax.default_device(device):
+        jax.jit(gemm).lower(a, b).compile()
+    compile_s = time.perf_counter() - start_s
+    read = read_gpu_dump if isinstance(target, GpuTarget) else read_tpu_dump
+    return read(dump, kernel.name, target.name, asdict(config), compile_s)
 
 
-def _device(target: Target) -> Any:
-    """A device that only compiles, with the figures of `target`. XLA gives FP8 to cuBLASLt from CUDA 12 on alone."""
+def device_of(target: Target) -> Any:
+    """A JAX device that only compiles; in a process with the environment of `environment_for`."""
     from jax.experimental import topologies
 
-    major, minor = target.capability
-    description = f"""
-    gpu_device_info {{
-      threads_per_block_limit: 1024  threads_per_warp: 32  threads_per_core_limit: 2048  fpus_per_core: 128
-      shared_memory_per_block: 49152  shared_memory_per_core: 233472  shared_memory_per_block_optin: 232448
-      registers_per_core_limit: 65536  registers_per_block_limit: 65536
-      block_dim_limit_x: 2147483647  block_dim_limit_y: 65535  block_dim_limit_z: 65535
-      core_count: {target.cores}  l2_cache_size: {target.l2_bytes}  device_memory_size: {target.memory_bytes}
-      memory_bandwidth: {int(target.bandwidth_bytes_s)}  clock_rate_ghz: {target.clock_hz / 1e9}
-      cuda_compute_capability {{ major: {major} minor: {minor} feature_extension: ACCELERATED_FEATURES }}
-      driver_version: "13.0.0"  runtime_version: "13.0.0"  compile_time_toolkit_version: "13.0.0"
-    }}
-    platform_name: "CUDA"
-    dnn_version_info {{ major: 9 minor: 10 }}
-    device_description_str: "{target.kind}"
-    """
-    topology = topologies.get_topology_desc(platform="cuda", target_config=description, topology="1x1x1")
+    if isinstance(target, TpuTarget):
+        return topologies.get_topology_desc(target.topology, platform="tpu").devices[0]
+    topology = topologies.get_topology_desc(platform="cuda", target_config=target.description, topology="1x1x1")
     return topology.devices[0]
 
 

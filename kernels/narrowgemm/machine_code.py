@@ -1,4 +1,4 @@
-"""What the compiler made of Pallas Mosaic GPU kernels, read from the files that it dumps. No JAX."""
+"""What the compilers made of Pallas kernels, read from the files that they dump. No JAX."""
 
 import importlib.metadata
 import re
@@ -13,29 +13,31 @@ from narrowgemm.errors import UnsupportedError
 
 @dataclass(frozen=True)
 class MachineCode:
-    """What was compiled, all Pallas kernels of a case together.
+    """What was compiled, all Pallas kernels of a case together; null is what a TPU does not have or tell.
 
+    architecture:   such as sm_100a, or the TPU.
     registers:      of a thread, the largest of the kernels.
-    spill_bytes:    stores and loads of spilled registers, in bytes of code path as ptxas counts them.
+    spill_bytes:    stores and loads of spilled registers: as ptxas counts them, or 4096 a TPU's vector register.
     shared_memory_bytes: of a block, as launched; the largest.
     tensor_memory_columns: of the 512 of an SM; the largest.
     threads:        of a block; the largest.
     code_bytes:     of all kernels.
-    instructions:   SASS mnemonic with its modifiers -> count, tensor-core, TMA, tensor-memory and local-memory ones.
-    instruction_count: SASS instructions of all kinds.
+    instructions:   mnemonic with its modifiers -> count. GPU: SASS of tensor cores, TMA, tensor memory, local memory.
+                    TPU: of matrix units, without the unit's number, and DMA.
+    instruction_count: SASS instructions of all kinds; a TPU's bundles.
     compile_s:      tracing, lowering and assembling.
-    versions:       of ptxas, jax and jaxlib.
+    versions:       of ptxas or libtpu, jax and jaxlib.
     """
 
     target: str
     architecture: str
     config: dict[str, Any]
-    registers: int
+    registers: int | None
     spill_bytes: int
-    shared_memory_bytes: int
-    tensor_memory_columns: int
-    threads: int
-    code_bytes: int
+    shared_memory_bytes: int | None
+    tensor_memory_columns: int | None
+    threads: int | None
+    code_bytes: int | None
     instructions: dict[str, int]
     instruction_count: int
     compile_s: float
@@ -49,6 +51,11 @@ class MachineCode:
 #: Mnemonics that are counted: tensor cores, TMA, tensor memory, and local memory (spills).
 _COUNTED = re.compile(r"[HQI]G?MMA|UTC\w+|UTMA\w+|LDTM|STTM|LDL|STL")
 _SASS_LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
+_TPU_COUNTED = re.compile(r"\b(vmatmul[\w.]*|vmatpush[\w.]*|dma\.\w+_to_\w+)")
+_TPU_BUNDLE = re.compile(r"^ *0x[0-9a-f]+ ", re.MULTILINE)
+_TPU_SPILL = re.compile(r"= v(?:st|ld) \[vmem:\[#allocation\d+_spill\]")
+#: Of v5e to v7: 8 sublanes × 128 lanes × 32 bits.
+_VECTOR_REGISTER_BYTES = 4096
 _PTXAS_ENTRY = re.compile(
     r"for '(?P<architecture>\w+)'.*?(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
     r".*?Used (?P<registers>\d+) registers",
@@ -56,7 +63,7 @@ _PTXAS_ENTRY = re.compile(
 )
 
 
-def read_dump(dump: Path, kernel: str, target: str, config: dict[str, Any], compile_s: float) -> MachineCode:
+def read_gpu_dump(dump: Path, kernel: str, target: str, config: dict[str, Any], compile_s: float) -> MachineCode:
     """The machine code's figures, from the files that Mosaic GPU leaves for each of its modules in `dump`.
 
     Raises UnsupportedError where no machine code is there.
@@ -64,12 +71,7 @@ def read_dump(dump: Path, kernel: str, target: str, config: dict[str, Any], comp
     assembled = [_PTXAS_ENTRY.search(path.read_text()) for path in sorted(dump.glob("*.ptxas"))]
     entries = [entry for entry in assembled if entry]
     if not entries or len(entries) < len(assembled):
-        raise UnsupportedError(
-            kernel,
-            {"target": target},
-            "produced no machine code of its own",
-            "compile a Pallas kernel for a GPU",
-        )
+        raise _no_code(kernel, target)
     launches = [_launch(path.read_text()) for path in dump.glob("*.before_layout_inference.txt")]
     columns = [_tensor_memory_columns(path.read_text()) for path in dump.glob("*.resources.txt")]
     code = [_SASS_LINE.findall(path.read_text()) for path in dump.glob("*.sass*")]
@@ -87,8 +89,40 @@ def read_dump(dump: Path, kernel: str, target: str, config: dict[str, Any], comp
         instructions={name: n for name, n in sorted(mnemonics.items()) if _COUNTED.fullmatch(name.split(".")[0])},
         instruction_count=mnemonics.total(),
         compile_s=compile_s,
-        versions=tool_versions(),
+        versions={"ptxas": ptxas_version()} | _jax_versions(),
     )
+
+
+def read_tpu_dump(dump: Path, kernel: str, target: str, config: dict[str, Any], compile_s: float) -> MachineCode:
+    """The machine code's figures, from the final bundles that libtpu leaves of each Pallas kernel in `dump`.
+
+    Raises UnsupportedError where no machine code is there.
+    """
+    bundles = "\n".join(path.read_text() for path in dump.glob(f"*{kernel}*-final_bundles.txt"))
+    count = len(_TPU_BUNDLE.findall(bundles))
+    if not count:
+        raise _no_code(kernel, target)
+    mnemonics = Counter(re.sub(r"\.mxu\d", "", mnemonic) for mnemonic in _TPU_COUNTED.findall(bundles))
+    return MachineCode(
+        target=target,
+        architecture=target,
+        config=config,
+        registers=None,
+        spill_bytes=_VECTOR_REGISTER_BYTES * len(_TPU_SPILL.findall(bundles)),
+        shared_memory_bytes=None,
+        tensor_memory_columns=None,
+        threads=None,
+        code_bytes=None,
+        instructions=dict(sorted(mnemonics.items())),
+        instruction_count=count,
+        compile_s=compile_s,
+        versions={"libtpu": importlib.metadata.version("libtpu")} | _jax_versions(),
+    )
+
+
+def _no_code(kernel: str, target: str) -> UnsupportedError:
+    rule = "produced no machine code of its own"
+    return UnsupportedError(kernel, {"target": target}, rule, "compile a Pallas kernel")
 
 
 def _launch(module: str) -> tuple[int, int]:
@@ -106,9 +140,13 @@ def _tensor_memory_columns(resources: str) -> int:
     return sum(int(columns) for columns in re.findall(r"tmem_\w*scratch_cols=(\d+)", resources))
 
 
-def tool_versions() -> dict[str, str]:
-    """Versions of the ptxas that is first on PATH, and of JAX."""
+def ptxas_version() -> str:
+    """Version of the ptxas that is first on PATH."""
     banner = subprocess.run(["ptxas", "--version"], capture_output=True, text=True, check=True).stdout
     version = re.search(r"V(\d+\.\d+\.\d+)", banner)
     assert version is not None, f"no version in {banner!r}"
-    return {"ptxas": version[1]} | {name: importlib.metadata.version(name) for name in ("jax", "jaxlib")}
+    return version[1]
+
+
+def _jax_versions() -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in ("jax", "jaxlib")}

@@ -12,17 +12,19 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm import xla_dot
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.problem import GemmProblem
+from narrowgemm.targets import target_named
 
 #: Triton's fusions would need the GPU to be chosen well, and hide which call the dot becomes.
 SCRIPT = """
 import json, sys
 import jax, jax.numpy as jnp
 from narrowgemm import aot, quantize
+from narrowgemm.targets import target_named
 from narrowgemm.gemm.hlo import summarize
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.problem import GemmProblem
 
-device = aot._device(aot.target_named("h200"))
+device = aot.device_of(target_named("h200"))
 place = jax.sharding.SingleDeviceSharding(device)
 for name, scaled, out in json.load(sys.stdin):
     kernel = kernel_named(name)
@@ -58,7 +60,7 @@ def compiled() -> dict[tuple[str, bool, str], list[Any]]:
         capture_output=True,
         text=True,
         check=True,
-        env=aot._environment(),
+        env=aot.environment_for(target_named("h200")),
     )
     return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))
 

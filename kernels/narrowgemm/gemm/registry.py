@@ -23,6 +23,8 @@ _MODULES = {
     "blackwell_tcgen05_mxfp6": "blackwell_tcgen05_mxfp6",
     "blackwell_tcgen05_mxfp4": "blackwell_tcgen05_mxfp4",
     "blackwell_tcgen05_nvfp4": "blackwell_tcgen05_nvfp4",
+    "tpu_mxu_bf16": "tpu_mxu_bf16",
+    "tpu_mxu_fp8": "tpu_mxu_fp8",
 }
 
 

@@ -1,4 +1,4 @@
-"""Rows of kernels compiled for GPUs that need not be there: resources and instructions, and nothing run."""
+"""Rows of kernels compiled for chips that need not be there: resources and instructions, and nothing run."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -13,12 +13,13 @@ from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.registry import Kernel, kernel_named
 from narrowgemm.problem import GemmProblem
+from narrowgemm.targets import target_named
 
 
 def run_compile(kernel_name: str, campaign: Campaign, out: Path) -> dict[str, int]:
     """Compile what the campaign plans for this kernel, one row a shape, config and target; returns rows by status.
 
-    A case without the packages of the extra `aot` is `unsupported`, as is one that the kernel refuses.
+    A case without the packages of the extra `aot` or `tpu` is `unsupported`, as is one that the kernel refuses.
     """
     kernel = kernel_named(kernel_name)
     cases, suites = [], []
@@ -39,7 +40,7 @@ def _planned(kernel: Kernel, campaign: Campaign) -> Iterator[tuple[aot.CompileCa
     entries = [entry for entry in campaign.compile if kernel.name in entry.kernels]
     pairs = {(target, suite): None for entry in entries for target in entry.targets for suite in entry.suites}
     for target, suite in sorted(pairs, key=lambda pair: pair[0]):
-        if aot.target_named(target).arch != kernel.arch:
+        if target_named(target).arch != kernel.arch:
             continue
         for shape in load_suite(suite).shapes:
             problem = GemmProblem(shape.m, shape.n, shape.k, kernel.a_formats[0], kernel.b_formats[0], "bf16")
@@ -68,7 +69,7 @@ def _outcomes(cases: list[aot.CompileCase]) -> Iterator[aot.Outcome]:
 
 def _row(outcome: aot.Outcome, suite: str, host: LocalDevice) -> Row:
     case, code = outcome.case, outcome.code
-    target = aot.target_named(case.target)
+    target = target_named(case.target)
     config = case.config if code is None else code.config
     origin = provenance_of(host, ["narrowbench.measure.compiled"], case.kernel)
     changes = {"device": slugged(target.kind), "device_kind": target.kind, "device_uuid_hash": None}
