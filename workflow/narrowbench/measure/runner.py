@@ -1,7 +1,8 @@
 """Jobs: every case of one kernel and suite on one device, the device's roofs, and interleaved comparisons.
 
 A fault of one case becomes a row with its reason, and the job goes on. A job that was stopped goes on with the cases
-that have no row yet; where a kernel's own code has changed, its cases are measured again, in new rows.
+that have no row yet; where a kernel's own code has changed, its cases are measured again, in new rows beside the old
+ones, and so are cases that were `unstable`.
 """
 
 import time
@@ -52,8 +53,7 @@ def run_job(
         for shape in load_suite(suite).shapes
         for setting in settings
     ]
-    known = known_keys(out)
-    todo = [case for case in cases if key_of(device, case) not in known]
+    todo = missing(device, cases, out)
     tasks = [(name_of(case), _single(case)) for case in todo]
     if not tasks:
         return JobReport({}, len(cases), ())
@@ -66,8 +66,8 @@ def run_job(
 def run_roofs(device: LocalDevice, campaign: Campaign, protocol: Protocol, out: Path) -> JobReport:
     """Measure the device's own roofs in the campaign's `roof_modes`, appending rows to `out`. Raises as `run_job`."""
     roofs = roofs_of(device.device_class, campaign.roof_modes)
-    known = [row.case for row in jsonl.resume(out).rows if isinstance(row.case, RoofCase)]
-    todo = [roof for roof in roofs if not any(roof.is_of(case) for case in known)]
+    known = [row for row in jsonl.resume(out).rows if counts(row)]
+    todo = [roof for roof in roofs if not any(roof.is_of(row.case) for row in known)]
     tasks = [(str(roof), _roof(roof)) for roof in todo]
     if not tasks:
         return JobReport({}, len(roofs), ())
@@ -97,8 +97,7 @@ def run_compare(
     for mode in modes:
         setting = Setting(mode=mode, distribution=distribution, out_format=out_format, operands=None, cache="rotated")
         groups.append([case_of(kernel, INTERLEAVED, extents, setting, seed) for kernel in kernels])
-    known = known_keys(out)
-    todo = [group for group in groups if not {key_of(device, case) for case in group} <= known]
+    todo = [group for group in groups if missing(device, group, out)]
     tasks = [(" against ".join(name_of(case) for case in group), _together(group)) for group in todo]
     if not tasks:
         return JobReport({}, len(groups) * len(kernels), ())
@@ -153,18 +152,19 @@ def name_of(case: GemmCase) -> str:
     return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}"
 
 
-def key_of(device: LocalDevice, case: GemmCase) -> str:
-    """What `Row.key` of the case's row will be."""
-    return f"{device.slug}/{case.model_dump_json()}"
+def missing(device: LocalDevice, cases: Sequence[GemmCase], out: Path) -> list[GemmCase]:
+    """The cases that `out` has no row of that counts, in order. A torn last line of the file is cut off."""
+    known = {row.key for row in jsonl.resume(out).rows if counts(row)}
+    return [case for case in cases if f"{device.slug}/{case.model_dump_json()}" not in known]
 
 
-def known_keys(out: Path) -> set[str]:
-    """Keys of the rows that a file has of the kernels as they are now; a torn last line is cut off."""
-    return {
-        row.key
-        for row in jsonl.resume(out).rows
-        if isinstance(row.case, GemmCase) and row.provenance.kernel_sha256 == kernel_sha256(row.case.kernel)
-    }
+def counts(row: Row) -> bool:
+    """Whether a row still stands: its case need not be measured again."""
+    if not isinstance(row.case, GemmCase | RoofCase) or row.status == "unstable":
+        return False
+    if isinstance(row.case, RoofCase):
+        return True
+    return row.provenance.kernel_sha256 == kernel_sha256(row.case.kernel)
 
 
 def outcome_of(row: Row) -> str:
