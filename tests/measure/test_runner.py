@@ -253,6 +253,11 @@ def test_a_comparison_takes_turns_and_its_samples_are_pairs(
     assert burst[0].session == burst[1].session
     assert len(burst[0].samples_s) == len(burst[1].samples_s)
     assert paired_ratio(burst[0].samples_s, burst[1].samples_s).value > 0
+    told = list(runner.ratios(rows, kernels, (64, 64, 64)))
+    assert [line.partition(" (")[0].rpartition(": ")[0] for line in told] == [
+        f"{mode}: time of xla_dot_bf16 over xla_dot_f32" for mode in ("burst", "sustained")
+    ]
+    assert list(runner.ratios(rows, kernels, (64, 64, 65))) == []
     again = runner.run_compare(cpu, kernels, (64, 64, 64), ("burst", "sustained"), protocol, out, out_format="f32")
     assert again == runner.JobReport({}, 4, ())
 

@@ -8,7 +8,7 @@ ones, and so are cases that were `unstable`.
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from narrowbench.measure.progress import telling
 from narrowbench.measure.provenance import kernel_sha256
 from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
+from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
 from narrowbench.store.rows import GemmCase, Mode, RoofCase, Row
 from narrowgemm.gemm.registry import kernel_named
@@ -104,6 +105,29 @@ def run_compare(
     with open_bench(device, protocol, "sustained" in modes) as bench:
         done, left = run_tasks("interleaved", tasks, bench, out, None)
     return JobReport(done, (len(groups) - len(todo)) * len(kernels), left)
+
+
+def ratios(rows: Sequence[Row], kernels: Sequence[str], shape: tuple[int, int, int]) -> Iterator[str]:
+    """One line for each kernel after the first and each session on this shape: its time over the first's, by pairs."""
+    sessions: dict[str, dict[str, tuple[GemmCase, list[float]]]] = {}
+    for row in rows:
+        case, timing = row.case, row.timing
+        if not isinstance(case, GemmCase) or timing is None or timing.session is None:
+            continue
+        if (case.m, case.n, case.k) == shape:
+            sessions.setdefault(timing.session, {})[case.kernel] = (case, timing.samples_s)
+    base, *others = kernels
+    for taken in sessions.values():
+        for other in others:
+            if base in taken and other in taken:
+                (case, samples_s), (_, base_s) = taken[other], taken[base]
+                yield f"{case.mode}: time of {other} over {base}: {_told(samples_s, base_s)}"
+
+
+def _told(samples_s: list[float], base_s: list[float]) -> str:
+    ratio = paired_ratio(samples_s, base_s)
+    told = f"{ratio.value:.4f} ({ratio.interval.low:.4f} .. {ratio.interval.high:.4f}), {len(samples_s)} pairs"
+    return told if ratio.differs_from_one else f"{told}: no difference"
 
 
 type Task = Callable[[Bench], list[Row]]
