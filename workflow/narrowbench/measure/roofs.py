@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from narrowbench.config import DeviceClass
 from narrowbench.measure.accuracy import WrongResultError
 from narrowbench.measure.bench import Bench
-from narrowbench.measure.devices import DeviceClass
 from narrowbench.measure.gemm import Prepared, prepare
 from narrowbench.measure.launches import workload_of
 from narrowbench.measure.recording import failure, rows_of
