@@ -11,3 +11,7 @@ class StoreError(ValueError):
 
 class DeviceBusyError(ValueError):
     """Another process measures on the device; the text names it."""
+
+
+class PaperError(ValueError):
+    """The paper cannot be typeset; the text is typst's and names the source, or the number that the record lacks."""

@@ -19,6 +19,7 @@ FIGURES = (
 #: Figures of the report alone: this machine's own run beside the record.
 LOCAL_FIGURES = ("local_roofline", "local_throughput_by_shape", "local_ratio_to_baseline", "local_energy_per_flop")
 TABLES = (
+    "tab_formats",
     "tab_devices",
     "tab_roofs",
     "tab_gemm",

@@ -54,7 +54,7 @@ def _panel(axes: Axes, material: Material, frame: pd.DataFrame, place: Place, mo
         return
     scale = rate_prefix(lines.flop_per_s.max())
     frame_roofline(axes, scale)
-    span = (lines.intensity_flop_per_byte.min() / 2, lines.intensity_flop_per_byte.max() * 2)
+    span = _span(at(usual(frame), place).intensity_flop_per_byte)
     sheet = KnownRoofs.of(material.profiles[place.device]) if place.device in material.profiles else KnownRoofs()
     heights = {key: roof.value for key, roof in measured_roofs(frame, place, mode).items()}
     measured = KnownRoofs(heights.pop(MEMORY, None), heights)
@@ -67,7 +67,13 @@ def _panel(axes: Axes, material: Material, frame: pd.DataFrame, place: Place, mo
     for kernel in style.in_legend_order(lines.kernel):
         _draw_points(axes, lines[lines.kernel == kernel], kernel, scale)
     axes.set_xlim(*span)
-    axes.set_ylim(bottom=lines.flop_per_s.min() / 3 / 10.0**scale)
+    axes.set_ylim(bottom=at(usual(frame), place).flop_per_s.min() / 3 / 10.0**scale)
+
+
+def _span(intensities: pd.Series) -> tuple[float, float]:
+    """Intensities that the panels of a place show: those of its cases, and two decades at least."""
+    low, high = intensities.min() / 2, intensities.max() * 2
+    return (low, high) if high > 100 * low else (low / 10, high * 10)
 
 
 def _draw_points(axes: Axes, lines: pd.DataFrame, kernel: str, scale: int) -> None:

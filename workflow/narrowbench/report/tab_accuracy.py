@@ -8,6 +8,7 @@ from narrowbench.report.load import Material
 from narrowbench.report.select import timed
 from narrowbench.report.style import in_legend_order
 from narrowbench.report.tables import Column, Table, count
+from narrowbench.report.units import scientific
 
 
 def table(material: Material) -> Table:
@@ -39,7 +40,7 @@ def table(material: Material) -> Table:
 
 
 def _error(name: str, heading: str) -> Column:
-    return Column(name, heading, lambda error: "0" if error == 0 else f"{error:.1e}", "right")
+    return Column(name, heading, scientific, "right")
 
 
 def _row(material: Material, lines: pd.DataFrame) -> list[Any]:

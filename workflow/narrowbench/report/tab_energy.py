@@ -2,8 +2,8 @@
 
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import energy_savings
-from narrowbench.report.select import timed
-from narrowbench.report.tables import Column, Table, count, ratio, scaled
+from narrowbench.report.select import Reading, reading, timed
+from narrowbench.report.tables import Column, Table, count, measured, ratio, scaled
 
 
 def table(material: Material) -> Table:
@@ -15,14 +15,10 @@ def table(material: Material) -> Table:
         Column("distribution", "data"),
         scaled("mean_power_w", "power", "W", 0),
         scaled("sm_clock_hz", "clock", "Hz", 9),
-        scaled("j_per_flop", "energy", "J/FLOP", -12),
-        scaled("j_per_flop_low", "from", "J/FLOP", -12),
-        scaled("j_per_flop_high", "to", "J/FLOP", -12),
+        measured("j_per_flop", "energy", "J/FLOP", -12),
         scaled("j_per_flop_net", "without idle", "J/FLOP", -12),
         count("energy_windows", "windows"),
         ratio("saving", "saving"),
-        ratio("saving_low", "from"),
-        ratio("saving_high", "to"),
         Column("baseline", "baseline"),
         Column("scope", "scope"),
     ]
@@ -32,16 +28,17 @@ def table(material: Material) -> Table:
     rows = []
     for index, line in lines.iterrows():
         found = savings.get(index)
-        saving = [found.ratio.value, found.ratio.interval.low, found.ratio.interval.high] if found else [None] * 3
         rows.append(
             [
                 material.device_name(line.device),
                 line.kernel,
                 f"{line.m}×{line.n}×{line.k}",
                 line.distribution,
-                *line[["mean_power_w", "sm_clock_hz", "j_per_flop", "j_per_flop_low", "j_per_flop_high"]],
+                line.mean_power_w,
+                line.sm_clock_hz,
+                reading(line, "j_per_flop"),
                 *line[["j_per_flop_net", "energy_windows"]],
-                *saving,
+                Reading(found.ratio.value, found.ratio.interval) if found else None,
                 found.baseline.kernel if found else None,
                 f"{line.energy_scope}, {line.energy_source}",
             ]

@@ -7,8 +7,8 @@ from narrowbench.report.load import Material
 from narrowbench.report.ratios import speed_ups
 from narrowbench.report.roof_axes import KnownRoofs
 from narrowbench.report.roofs import MEMORY, measured_roofs, roof_key
-from narrowbench.report.select import Place, timed
-from narrowbench.report.tables import Column, Table, count, percent, ratio, scaled
+from narrowbench.report.select import Place, Reading, reading, timed
+from narrowbench.report.tables import Column, Table, count, measured, percent, ratio, scaled
 
 
 def table(material: Material) -> Table:
@@ -21,15 +21,11 @@ def table(material: Material) -> Table:
         Column("mode", "mode"),
         Column("distribution", "data"),
         scaled("time_s", "time", "s", -6, digits=4),
-        scaled("flop_per_s", "rate", "FLOP/s", 12, digits=4),
-        scaled("flop_per_s_low", "from", "FLOP/s", 12, digits=4),
-        scaled("flop_per_s_high", "to", "FLOP/s", 12, digits=4),
+        measured("flop_per_s", "rate", "FLOP/s", 12),
         count("samples", "n"),
         percent("share_of_measured_roof", "of measured roof"),
         percent("share_of_sheet_roof", "of data sheet"),
         ratio("ratio", "ratio"),
-        ratio("ratio_low", "from"),
-        ratio("ratio_high", "to"),
         Column("baseline", "baseline"),
         scaled("sm_clock_hz", "clock", "Hz", 9),
         Column("hlo_calls", "what XLA ran"),
@@ -40,15 +36,16 @@ def table(material: Material) -> Table:
     rows = []
     for index, line in lines.iterrows():
         found = ratios.get(index)
-        times = [found.ratio.value, found.ratio.interval.low, found.ratio.interval.high] if found else [None] * 3
         rows.append(
             [
                 material.device_name(line.device),
                 *line[["suite", "kernel", "m", "n", "k", "mode", "distribution"]],
-                *line[["time_s", "flop_per_s", "flop_per_s_low", "flop_per_s_high", "samples"]],
+                line.time_s,
+                reading(line, "flop_per_s"),
+                line.samples,
                 shares.measured(line),
                 shares.sheet(line),
-                *times,
+                Reading(found.ratio.value, found.ratio.interval) if found else None,
                 found.baseline.kernel if found else None,
                 line.sm_clock_hz,
                 line.hlo_calls,

@@ -8,7 +8,7 @@ from narrowbench.report.roof_axes import KnownRoofs
 from narrowbench.report.roofs import MEMORY, measured_roofs
 from narrowbench.report.select import Place, modes, places, timed
 from narrowbench.report.style import format_in_words
-from narrowbench.report.tables import Column, Table, in_units_of, percent
+from narrowbench.report.tables import Column, Table, measured, percent
 
 
 def table(material: Material) -> Table:
@@ -18,10 +18,8 @@ def table(material: Material) -> Table:
         Column("mode", "mode"),
         Column("roof", "roof"),
         Column("unit", "unit", lambda unit: f"T{unit}"),
-        in_units_of("measured", "measured", 1e12, digits=4),
-        in_units_of("low", "from", 1e12, digits=4),
-        in_units_of("high", "to", 1e12, digits=4),
-        in_units_of("data_sheet", "data sheet", 1e12, digits=4),
+        measured("measured", "measured", "", 12),
+        Column("data_sheet", "data sheet", lambda value: f"{value / 1e12:,.5g}", "right"),
         percent("share", "share"),
     ]
     lines = timed(material.origin("record"))
@@ -44,6 +42,5 @@ def _rows(material: Material, place: Place, mode: str) -> Iterator[list[Any]]:
     for key, roof in measured_roofs(material.origin("record"), place, mode, held_only=True).items():
         promised = sheet.bandwidth if key == MEMORY else sheet.arithmetic.get(key)
         unit, name = ("B/s", "memory") if key == MEMORY else ("FLOP/s", format_in_words(key))
-        bounds = [None, None] if roof.interval is None else [roof.interval.low, roof.interval.high]
         share = None if promised is None else roof.value / promised
-        yield [material.place_name(place), mode, name, unit, roof.value, *bounds, promised, share]
+        yield [material.place_name(place), mode, name, unit, roof, promised, share]

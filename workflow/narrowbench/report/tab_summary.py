@@ -10,7 +10,7 @@ from narrowbench.report.ratios import Comparison, speed_ups
 from narrowbench.report.select import usual
 from narrowbench.report.style import in_legend_order
 from narrowbench.report.tab_gemm import RoofShares
-from narrowbench.report.tables import Column, Table, count, percent, ratio
+from narrowbench.report.tables import Column, Table, count, percent
 
 
 def table(material: Material) -> Table:
@@ -21,10 +21,10 @@ def table(material: Material) -> Table:
         Column("suite", "suite"),
         Column("kernel", "kernel"),
         count("cases", "cases"),
-        percent("median_share_of_measured_roof", "of roof, median"),
-        ratio("geometric_mean_ratio", "ratio, geometric mean"),
-        ratio("lowest_ratio", "lowest"),
-        ratio("highest_ratio", "highest"),
+        percent("median_share_of_measured_roof", "of roof"),
+        _mean("geometric_mean_ratio", "ratio, geometric mean"),
+        _mean("lowest_ratio", "lowest"),
+        _mean("highest_ratio", "highest"),
         count("faster", "faster"),
         count("no_difference", "no difference"),
         count("slower", "slower"),
@@ -43,6 +43,10 @@ def table(material: Material) -> Table:
         "lower measured roof."
     )
     return Table("Kernels by suite", columns, rows, note)
+
+
+def _mean(name: str, heading: str) -> Column:
+    return Column(name, heading, lambda value: f"{value:.3f}", "right")
 
 
 def _row(material: Material, lines: pd.DataFrame, shares: RoofShares, ratios: dict[Any, Comparison]) -> list[Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from narrowbench.report.select import Reading
 from narrowbench.report.units import number, prefixed
 
 #: What stands where nothing is known.
@@ -16,16 +17,34 @@ MISSING = "–"
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name in CSV (unit last), its heading for people, how it shows a value, and its alignment."""
+    """A column: its name in CSV (unit last), its heading for people, how it shows a value, and its alignment.
+
+    has_interval: the values are `Reading`s; CSV then has `_low` and `_high` beside the figure.
+    """
 
     name: str
     heading: str
     show: Callable[[Any], str] = str
     align: Literal["left", "right"] = "left"
+    has_interval: bool = False
+
+    @property
+    def names(self) -> list[str]:
+        """Its columns in CSV."""
+        return [self.name, f"{self.name}_low", f"{self.name}_high"] if self.has_interval else [self.name]
 
     def cell(self, value: Any) -> str:
         """A value as people read it."""
         return MISSING if _is_missing(value) else self.show(value)
+
+    def fields(self, value: Any) -> list[Any]:
+        """A value in its columns of CSV; empty where nothing is known."""
+        if _is_missing(value):
+            return [""] * len(self.names)
+        if not self.has_interval:
+            return [value]
+        bounds = ["", ""] if value.interval is None else [value.interval.low, value.interval.high]
+        return [value.value, *bounds]
 
 
 @dataclass(frozen=True)
@@ -45,19 +64,24 @@ class Table:
 
 def scaled(name: str, heading: str, unit: str, exponent: int, digits: int = 3) -> Column:
     """A column of figures under one SI prefix, which its heading names."""
-    return Column(
-        name, f"{heading} ({prefixed(unit, exponent)})", lambda value: number(value / 10.0**exponent, digits), "right"
-    )
+    heading = f"{heading} ({prefixed(unit, exponent)})"
+    return Column(name, heading, lambda value: number(value / 10.0**exponent, digits), "right")
 
 
-def in_units_of(name: str, heading: str, unit: float, digits: int = 3) -> Column:
-    """A column of figures divided by `unit`, which a column beside it or the note names."""
-    return Column(name, heading, lambda value: number(value / unit, digits), "right")
+def measured(name: str, heading: str, unit: str, exponent: int, digits: int = 4) -> Column:
+    """A column of readings under one SI prefix, each with its interval."""
+    heading = f"{heading} ({prefixed(unit, exponent)})" if unit else heading
+    return Column(name, heading, lambda value: _with_interval(value, 10.0**exponent, digits), "right", True)
 
 
 def ratio(name: str, heading: str) -> Column:
-    """A column of ratios around 1."""
-    return Column(name, heading, lambda value: f"{value:.3f}", "right")
+    """A column of ratios around 1, each with its interval."""
+
+    def show(value: Reading) -> str:
+        bounds = value.interval
+        return f"{value.value:.3f}" + ("" if bounds is None else _bracketed(f"{bounds.low:.3f}", f"{bounds.high:.3f}"))
+
+    return Column(name, heading, show, "right", True)
 
 
 def count(name: str, heading: str) -> Column:
@@ -70,6 +94,18 @@ def percent(name: str, heading: str) -> Column:
     return Column(name, f"{heading} (%)", lambda share: f"{100 * share:.1f}", "right")
 
 
+def _with_interval(found: Reading, scale: float, digits: int) -> str:
+    middle, bounds = number(found.value / scale, digits), found.interval
+    if bounds is None:
+        return middle
+    return middle + _bracketed(number(bounds.low / scale, digits), number(bounds.high / scale, digits))
+
+
+def _bracketed(low: str, high: str) -> str:
+    """An interval behind its figure, held on one line by no-break spaces."""
+    return f"\u00a0[{low},\u00a0{high}]"
+
+
 def save(table: Table, stem: str, folder: Path) -> list[Path]:
     """Write a table in its four forms."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,8 +115,9 @@ def save(table: Table, stem: str, folder: Path) -> list[Path]:
         path.write_text(text, encoding="utf-8", newline="\n")
     with (folder / f"{stem}.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([column.name for column in table.columns])
-        writer.writerows([["" if _is_missing(value) else value for value in row] for row in table.rows])
+        writer.writerow([name for column in table.columns for name in column.names])
+        for row in table.rows:
+            writer.writerow([f for column, value in zip(table.columns, row, strict=True) for f in column.fields(value)])
     return [*paths, folder / f"{stem}.csv"]
 
 
@@ -114,7 +151,7 @@ def markdown(table: Table) -> str:
 
 
 def typst(table: Table) -> str:
-    """Definitions for a typst document to import: `title`, `note` and `body`, a table whose look the document sets."""
+    """A typst module: `title`, `note`, the number of `rows`, and `body`, a function for the table."""
     aligns = "".join(f"{column.align}, " for column in table.columns)
     head = "".join(f"[{_typst_text(column.heading)}], " for column in table.columns)
     lines = ["  " + "".join(f"[{_typst_text(cell)}], " for cell in row).rstrip() for row in table.shown]
@@ -122,7 +159,8 @@ def typst(table: Table) -> str:
         [
             f"#let title = [{_typst_text(table.title)}]",
             f"#let note = [{_typst_text(table.note)}]",
-            "#let body = table(",
+            f"#let rows = {len(table.rows)}",
+            "#let body = table.with(",
             f"  columns: {len(table.columns)},",
             f"  align: ({aligns.rstrip()}),",
             f"  table.header({head.rstrip(', ')}),",
@@ -134,7 +172,7 @@ def typst(table: Table) -> str:
 
 
 def _is_missing(value: Any) -> bool:
-    return value is None or (not isinstance(value, str) and bool(pd.isna(value)))
+    return value is None or (not isinstance(value, str | Reading) and bool(pd.isna(value)))
 
 
 def _latex_text(text: str) -> str:
@@ -144,6 +182,6 @@ def _latex_text(text: str) -> str:
 
 
 def _typst_text(text: str) -> str:
-    """Text as typst markup; names may break after an underscore or a stroke."""
+    """Text as typst markup; lines may break after an underscore or a stroke."""
     escaped = "".join(f"\\{character}" if character in "\\#[]*_`$<>@=-+/~'\"" else character for character in text)
     return escaped.replace("\\_", "\\_\u200b").replace("\\/", "\\/\u200b")

@@ -4,6 +4,7 @@ import math
 
 from narrowbench.models.statistics import Interval
 
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _PREFIXES = {-15: "f", -12: "p", -9: "n", -6: "µ", -3: "m", 0: "", 3: "k", 6: "M", 9: "G", 12: "T", 15: "P"}
 
 
@@ -45,6 +46,14 @@ def quantity(
     if interval is not None:
         middle += f" [{number(interval.low / scale, digits)}, {number(interval.high / scale, digits)}]"
     return f"{middle} {prefixed(unit, exponent)}".strip()
+
+
+def scientific(value: float) -> str:
+    """`1.1·10⁻³`, for errors; nought is `0`."""
+    if value == 0:
+        return "0"
+    mantissa, exponent = f"{value:.1e}".split("e")
+    return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
 
 
 def binary_bytes(value: float) -> str:

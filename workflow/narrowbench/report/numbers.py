@@ -1,0 +1,268 @@
+"""Every figure of the paper's text, by name, out of the record and the configuration; the text holds none itself.
+
+A name is a path: `nvidia-h200/burst/roof/fp8`. Of each number the paper can show a short form, `1,539 TFLOP/s`, and a
+full one with its interval, `1,539 [1,534, 1,544] TFLOP/s`. A name that is not here stops the build of the paper, which
+names it; what depends on rows that the record may lack, the paper asks for first.
+"""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from narrowbench.config import load_protocol
+from narrowbench.models.claims import verdict_counts
+from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_medians
+from narrowbench.report.load import Material
+from narrowbench.report.ratios import bits, energy_savings, speed_ups
+from narrowbench.report.roof_axes import KnownRoofs
+from narrowbench.report.roofs import MEMORY, measured_roofs
+from narrowbench.report.select import Place, Reading, at, is_native, places, reading, timed, usual
+from narrowbench.report.tab_gemm import RoofShares
+from narrowbench.report.tab_summary import table as summary
+from narrowbench.report.units import quantity, rate_prefix, scientific
+
+
+@dataclass(frozen=True)
+class Number:
+    """A figure as the text shows it: short, and with its interval where it has one."""
+
+    short: str
+    full: str
+
+    @classmethod
+    def of(cls, found: Reading, unit: str, exponent: int | None = None) -> "Number":
+        """A reading in its unit, to four digits."""
+        return cls(
+            quantity(found.value, unit, None, 4, exponent), quantity(found.value, unit, found.interval, 4, exponent)
+        )
+
+    @classmethod
+    def plain(cls, text: object) -> "Number":
+        """A figure without interval."""
+        return cls(str(text), str(text))
+
+    @classmethod
+    def ratio(cls, found: Ratio) -> "Number":
+        """A ratio, to three decimals."""
+        interval = found.interval
+        return cls(f"{found.value:.3f}", f"{found.value:.3f} [{interval.low:.3f}, {interval.high:.3f}]")
+
+
+type Named = Iterator[tuple[str, Number]]
+
+
+def numbers(material: Material) -> dict[str, Number]:
+    """All numbers by name, sorted."""
+    record = Material(material.origin("record"))
+    parts = [_of_claims(material), _of_protocol(), _of_sheets(material)]
+    parts += [_of_device(record, place) for place in places(record.frame)]
+    return dict(sorted(pair for part in parts for pair in part))
+
+
+def write(frame: Path, out: Path) -> None:
+    """Write a typst module: `numbers`, name -> (short, full); `devices` of the record; `claims` of the article."""
+    material = Material.load(frame)
+    lines = [f"  {_quoted(name)}: ({_quoted(n.short)}, {_quoted(n.full)})," for name, n in numbers(material).items()]
+    devices = [
+        f"  (slug: {_quoted(place.device)}, name: {_quoted(material.device_name(place.device))}),"
+        for place in places(material.origin("record"))
+    ]
+    claims = [f"  ({_quoted(c.quote)}, {_quoted(c.verdict)}, {_quoted(c.truth)})," for c in material.claims]
+    head = "// Generated from the record by `narrowbench numbers`: every figure that the paper's text cites."
+    parts = {"numbers": lines, "devices": devices, "claims": claims}
+    text = [head, *(line for name, part in parts.items() for line in (f"#let {name} = (", *part, ")")), ""]
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text("\n".join(text), encoding="utf-8", newline="\n")
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _of_claims(material: Material) -> Named:
+    yield "claims/total", Number.plain(len(material.claims))
+    for verdict, count in verdict_counts(material.claims).items():
+        yield f"claims/{verdict.replace(' ', '-')}", Number.plain(count)
+
+
+def _of_protocol() -> Named:
+    protocol = load_protocol()
+    burst, sustained = protocol.burst, protocol.sustained
+    yield "protocol/confidence", Number.plain(_percent(burst.stop.confidence))
+    yield "protocol/half-width", Number.plain(_percent(burst.stop.target_relative_half_width))
+    yield "protocol/burst/train", Number.plain(_seconds(burst.train_s))
+    yield "protocol/burst/idle", Number.plain(_seconds(burst.idle_s))
+    yield "protocol/burst/clock-floor", Number.plain(_percent(burst.clock_floor))
+    yield "protocol/burst/fewest", Number.plain(burst.stop.min_samples)
+    yield "protocol/sustained/window", Number.plain(_seconds(sustained.window_s))
+    yield "protocol/sustained/fewest", Number.plain(sustained.stop.min_samples)
+    yield "protocol/rotation", Number.plain(f"{protocol.rotation_l2_multiple:g}")
+    yield "protocol/cross-check", Number.plain(_percent(protocol.cross_check.max_relative_difference))
+    yield "protocol/cross-check/from", Number.plain(_seconds(protocol.cross_check.min_launch_s))
+    yield "protocol/interval/fewest", Number.plain(fewest_samples(burst.stop.confidence))
+
+
+def _of_sheets(material: Material) -> Named:
+    yield "sheet/devices", Number.plain(len(material.profiles))
+    for slug, profile in material.profiles.items():
+        known = KnownRoofs.of(profile)
+        figures: dict[str, tuple[float | None, str, int]] = {
+            MEMORY: (known.bandwidth, "B/s", 12),
+            "power": (profile.power.limit_w.value, "W", 0),
+        }
+        figures |= {key: (rate, "FLOP/s", 12) for key, rate in known.arithmetic.items()}
+        for key, (value, unit, exponent) in figures.items():
+            if value is not None:
+                yield f"sheet/{slug}/{key}", Number.plain(_exact(value, unit, exponent))
+
+
+def _of_device(record: Material, place: Place) -> Named:
+    lines = at(record.frame, place)
+    name = place.device
+    yield f"{name}/rows", Number.plain(len(lines))
+    for status in ("ok", "unsupported", "failed", "unstable"):
+        yield f"{name}/rows/{status}", Number.plain(int((lines.status == status).sum()))
+    yield from ((f"{name}/version/{key}", Number.plain(value)) for key, value in _versions(lines).items())
+    yield from _of_roofs(record, place)
+    yield from _of_cases(record, place)
+    yield from _of_accuracy(record, place)
+    yield from _of_suites(record, place)
+
+
+def _versions(lines: pd.DataFrame) -> dict[str, str]:
+    """Versions on which all rows agree."""
+    found: dict[str, set[str]] = {}
+    for text in lines.versions.unique():
+        for name, version in json.loads(text).items():
+            found.setdefault(name, set()).add(str(version))
+    return {name: versions.pop() for name, versions in sorted(found.items()) if len(versions) == 1}
+
+
+def _of_roofs(record: Material, place: Place) -> Named:
+    profile = record.profiles.get(place.device)
+    sheet = KnownRoofs() if profile is None else KnownRoofs.of(profile)
+    for mode in ("burst", "sustained"):
+        for key, roof in measured_roofs(record.frame, place, mode, held_only=True).items():
+            name = f"{place.device}/{mode}/roof/{key}"
+            unit, promised = ("B/s", sheet.bandwidth) if key == MEMORY else ("FLOP/s", sheet.arithmetic.get(key))
+            yield name, Number.of(roof, unit, rate_prefix(roof.value))
+            if promised is not None:
+                yield f"{name}/of-sheet", Number.plain(_percent(roof.value / promised))
+
+
+def _of_suites(record: Material, place: Place) -> Named:
+    """Each kernel over each suite: the columns of `tab_summary`."""
+    table = summary(Material(at(record.frame, place)))
+    columns = [column.name for column in table.columns]
+    for row in table.rows:
+        line = dict(zip(columns, row, strict=True))
+        name = f"{place.device}/{line['mode']}/{line['suite']}/{line['kernel']}"
+        shown = {"cases": "d", "geometric_mean_ratio": ".3f", "lowest_ratio": ".3f", "highest_ratio": ".3f"}
+        shown |= {"faster": "d", "no_difference": "d", "slower": "d"}
+        for key, form in shown.items():
+            if line[key] is not None:
+                yield f"{name}/{key.replace('_', '-')}", Number.plain(format(line[key], form))
+        if not pd.isna(line["median_share_of_measured_roof"]):
+            yield f"{name}/of-roof", Number.plain(_percent(line["median_share_of_measured_roof"]))
+
+
+def _of_cases(record: Material, place: Place) -> Named:
+    """Cases of the shapes that were measured in both modes: those that the text speaks of."""
+    lines = at(timed(record.frame), place)
+    shapes = {mode: {*_shapes(lines[lines["mode"] == mode])} for mode in ("burst", "sustained")}
+    anchors = lines[[shape in shapes["burst"] & shapes["sustained"] for shape in _shapes(lines)]]
+    shares = RoofShares(record, anchors)
+    for _, line in anchors.drop_duplicates(["kernel", "m", "n", "k", "mode", "distribution"]).iterrows():
+        yield from ((f"{_case(line)}/{key}", number) for key, number in _of_case(line, shares))
+    for what, comparisons in (("speed-up", speed_ups(anchors)), ("saving", energy_savings(anchors))):
+        for found in comparisons:
+            yield f"{_case(found.line)}/{what}", Number.ratio(found.ratio)
+            yield f"{_case(found.line)}/{what}/baseline", Number.plain(found.baseline.kernel)
+    yield from _of_formats(anchors)
+    yield from _of_data(anchors)
+
+
+def _shapes(lines: pd.DataFrame) -> list[tuple[int, int, int]]:
+    return [(int(m), int(n), int(k)) for m, n, k in zip(lines.m, lines.n, lines.k, strict=True)]
+
+
+def _case(line: pd.Series) -> str:
+    """Name of a case; the distribution stands in it where it is not the usual one."""
+    data = "" if line.distribution == "normal" else f"/{line.distribution}"
+    return f"{line.device}/{line['mode']}/{line.kernel}/{line.m}x{line.n}x{line.k}{data}"
+
+
+def _of_case(line: pd.Series, shares: RoofShares) -> Named:
+    yield "rate", Number.of(reading(line, "flop_per_s"), "FLOP/s", rate_prefix(line.flop_per_s))
+    yield "bandwidth", Number.of(reading(line, "bytes_per_s"), "B/s", rate_prefix(line.bytes_per_s))
+    yield "time", Number.plain(quantity(line.time_s, "s"))
+    for key, share in (("of-roof", shares.measured(line)), ("of-sheet", shares.sheet(line))):
+        if share is not None:
+            yield key, Number.plain(_percent(share))
+    if not pd.isna(line.sm_clock_hz):
+        yield "clock", Number.plain(quantity(line.sm_clock_hz, "Hz"))
+    if not pd.isna(line.j_per_flop):
+        yield "energy", Number.of(reading(line, "j_per_flop"), "J/FLOP", -12)
+        yield "power", Number.plain(quantity(line.mean_power_w, "W", exponent=0))
+
+
+def _of_formats(anchors: pd.DataFrame) -> Named:
+    """FP8 over BF16, the best kernel of either, in speed and in joules."""
+    lines = usual(anchors)
+    lines = lines[is_native(lines)]
+    width = lines.a_format.map(bits)
+    for (device, mode, m, n, k), here in lines.groupby(["device", "mode", "m", "n", "k"]):
+        for what, cost, samples in (("speed-up", "time_s", "samples_s"), ("saving", "energy_j", "windows_j")):
+            known = here[here[cost].notna()]
+            narrow, wide = (known[width[known.index] == size].sort_values(cost) for size in (8, 16))
+            if len(narrow) and len(wide):
+                ratio = _ratio(wide.iloc[0][samples], narrow.iloc[0][samples])
+                if ratio is not None:
+                    yield f"{device}/{mode}/{m}x{n}x{k}/fp8-over-bf16/{what}", Number.ratio(ratio)
+
+
+def _of_data(anchors: pd.DataFrame) -> Named:
+    """Each distribution over normal data, in throughput, for one kernel and shape."""
+    for (device, mode, kernel, m, n, k), here in anchors.groupby(["device", "mode", "kernel", "m", "n", "k"]):
+        usual_data = here[here.distribution == "normal"]
+        for _, line in here[here.distribution != "normal"].iterrows():
+            ratio = _ratio(usual_data.iloc[0].samples_s, line.samples_s) if len(usual_data) else None
+            if ratio is not None:
+                name = f"{device}/{mode}/{kernel}/{m}x{n}x{k}/{line.distribution}-over-normal"
+                yield name, Number.ratio(ratio)
+
+
+def _ratio(top: Any, bottom: Any) -> Ratio | None:
+    if min(len(top), len(bottom)) < fewest_samples():
+        return None
+    return ratio_of_medians(np.asarray(top), np.asarray(bottom))
+
+
+def _of_accuracy(record: Material, place: Place) -> Named:
+    lines = at(timed(record.frame), place)
+    for kernel, here in lines[lines.kernel_error.notna()].groupby("kernel"):
+        yield f"{place.device}/{kernel}/kernel-error", Number.plain(scientific(here.kernel_error.max()))
+        yield f"{place.device}/{kernel}/largest-k", Number.plain(f"{here.k.max():,}")
+        if here.format_error.notna().any():
+            yield f"{place.device}/{kernel}/format-error", Number.plain(scientific(here.format_error.median()))
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _seconds(value: float) -> str:
+    scaled = {"s": value, "ms": 1e3 * value, "µs": 1e6 * value}
+    unit = next((unit for unit, shown in scaled.items() if shown >= 1), "µs")
+    return f"{scaled[unit]:g} {unit}"
+
+
+def _exact(value: float, unit: str, exponent: int) -> str:
+    """A published figure as published, not rounded further."""
+    prefix = {12: "T", 0: ""}[exponent]
+    return f"{value / 10.0**exponent:,.6g} {prefix}{unit}"
