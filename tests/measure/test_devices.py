@@ -60,6 +60,13 @@ def test_only_boards_with_tensor_memory_are_blackwell(
     assert gpu.device_class == device_class
 
 
+def test_an_error_of_cuda_that_does_not_mean_hidden_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = FakeCudaLibrary("0000:18:00.0")
+    monkeypatch.setattr(library, "cuDeviceGetByPCIBusId", lambda *_: 1)
+    with pytest.raises(OSError, match="cuDeviceGetByPCIBusId returned CUDA error 1"):
+        nvidia.Cuda(library).ordinal("0000:18:00.0")
+
+
 def test_a_driver_without_cuda_leaves_the_cache_unknown_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,9 +1,12 @@
 """Distributions, seeds and formats of operands."""
 
+from typing import get_args
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from narrowbench.config import Distribution
 from narrowbench.measure import operands
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import dequantize
@@ -82,3 +85,7 @@ def test_a_block_that_does_not_divide_k_is_unsupported_and_a_misspelt_distributi
         operands.quantised(problem, a, b)
     with pytest.raises(ValueError, match="did you mean normal"):
         operands.originals(problem, "nromal", 0, "timing", 0)
+
+
+def test_campaigns_can_name_exactly_these_distributions() -> None:
+    assert set(get_args(Distribution)) == set(operands.DISTRIBUTIONS)

@@ -135,3 +135,9 @@ def test_launches_that_differ_in_their_kernels_are_refused() -> None:
     names = ["gemm", "reduce", "gemm", "gemm", "gemm", "reduce"]
     with pytest.raises(TimerError, match="gemm where reduce was due"):
         timing.device_s_of_launch([KernelRecord(name, 1e-3) for name in names], 1, 2)
+
+
+def test_numbers_behind_the_names_of_equal_fusions_do_not_count() -> None:
+    names = ["gemm_fusion_dot", "loop_convert_fusion", "gemm_fusion_dot_1", "loop_convert_fusion.12"]
+    records = [KernelRecord(name, 1e-3) for name in names]
+    assert timing.device_s_of_launch(records, 1, 1) == pytest.approx(2e-3)

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from narrowbench.config import ROOT
+from narrowbench.store.rows import Mode
 from narrowgemm.errors import UnsupportedError
 
 app = typer.Typer(
@@ -70,6 +71,33 @@ def measure(
     for name in report.left:
         print(f"  left for another run: {name}")
     out.with_suffix(".done").touch()
+
+
+@app.command()
+def versus(
+    kernels: Annotated[
+        list[str], typer.Argument(help="Two or more kernels; the first is what the others are held to.")
+    ],
+    device: Annotated[str, typer.Option(help="Slug of a device of this machine; `doctor` lists them.")],
+    shape: Annotated[tuple[int, int, int], typer.Option(help="M N K.")],
+    mode: Annotated[Mode | None, typer.Option(help="Both modes if left out.")] = None,
+    out_format: Annotated[str, typer.Option(help="Format of the result.")] = "bf16",
+    distribution: Annotated[str, typer.Option(help="Data of the operands.")] = "normal",
+    config: Annotated[Path, typer.Option(help="Campaign whose protocol is used.")] = ROOT / "configs" / "main.yaml",
+    out: Annotated[Path | None, typer.Option(help="File to append to; below results/raw if left out.")] = None,
+) -> None:
+    """Measure kernels against each other on one shape, taking turns in random order, and print their ratios."""
+    from narrowbench.config import load_campaign, load_protocol
+    from narrowbench.measure import runner
+    from narrowbench.measure.devices import device_named
+    from narrowbench.store import jsonl
+
+    protocol = load_protocol(load_campaign(config))
+    out = out or RAW / device / "interleaved.jsonl"
+    modes: tuple[Mode, ...] = (mode,) if mode else ("burst", "sustained")
+    runner.run_compare(device_named(device), kernels, shape, modes, protocol, out, out_format, distribution)
+    for line in runner.ratios(jsonl.read([out]), kernels, shape):
+        print(line)
 
 
 @app.command("compile")
@@ -184,11 +212,14 @@ def project(
 
 
 @app.command()
-def doctor() -> None:
+def doctor(
+    device: Annotated[str | None, typer.Option(help="Try measuring on this device instead, for a few seconds.")] = None,
+) -> None:
     """Say what this machine can do, and what is missing for the rest."""
-    from narrowbench.doctor import examine, show
+    from narrowbench.doctor import examine, show, try_measuring
+    from narrowbench.measure.devices import device_named
 
-    show(examine())
+    show(try_measuring(device_named(device)) if device else examine())
 
 
 @app.command(hidden=True)

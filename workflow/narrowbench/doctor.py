@@ -14,7 +14,7 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.markup import escape
 
-from narrowbench.config import CONFIGS, ROOT
+from narrowbench.config import CONFIGS, ROOT, load_protocol
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.meters import open_meter
 
@@ -41,6 +41,15 @@ def examine() -> Iterator[Finding]:
     for device in devices:
         yield from _device(device)
     yield from _jax(devices)
+
+
+def try_measuring(device: LocalDevice) -> Iterator[Finding]:
+    """Every part of the measurement tried on this device, on something whose answer is known."""
+    from narrowbench.measure.selfcheck import selfcheck
+
+    states: dict[bool | None, State] = {True: "yes", False: "no", None: "note"}
+    for check in selfcheck(device, load_protocol()):
+        yield Finding(f"{device.slug}, {check.topic}", states[check.works], check.seen)
 
 
 def show(findings: Iterator[Finding]) -> None:

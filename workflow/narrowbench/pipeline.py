@@ -14,9 +14,9 @@ from narrowbench.errors import ConfigError
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.provenance import kernel_sha256
 from narrowbench.sources import sources_sha256
-from narrowgemm.targets import target_named
 from narrowgemm.errors import unknown_name
 from narrowgemm.gemm.registry import kernel_module
+from narrowgemm.targets import target_named
 
 SCHEMA = ROOT / "workflow" / "schemas" / "campaign.schema.json"
 

@@ -127,6 +127,8 @@ def _compared(
     """All of C against float64 of the quantised operands, and that against float64 of the originals, rows at a time."""
     sums = _Sums()
     step = max(1, _CHUNK_ELEMENTS // problem.n)
+    if jax.devices()[0].platform == "tpu":  # which has no float64
+        out, operands, of = jax.device_put((out, operands, of), jax.devices("cpu")[0])
     qa, qb = operands
     with jax.enable_x64(True):
         for first in range(0, problem.m, step):

@@ -1,14 +1,15 @@
 """A device made ready for a job: the lock is held, JAX runs on it, and its timer, clocks and meter are open."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
 from narrowbench.config import Protocol
+from narrowbench.measure.accuracy import Checked
 from narrowbench.measure.clocks import Poller, Source, open_source
 from narrowbench.measure.cupti import Cupti, CuptiError
 from narrowbench.measure.devices import LocalDevice
@@ -25,7 +26,10 @@ _JAX_NAME = {"cpu": "cpu", "cuda": "gpu", "tpu": "tpu"}
 
 @dataclass(frozen=True)
 class Bench:
-    """What a job measures with. Where clocks or energy cannot be read, the reason is there instead."""
+    """What a job measures with. Where clocks or energy cannot be read, the reason is there instead.
+
+    passed: what the oracle said of kernels that it let pass on this device, so that no case is checked in every mode.
+    """
 
     device: LocalDevice
     protocol: Protocol
@@ -36,6 +40,7 @@ class Bench:
     meter_reason: str | None
     share: Share
     idle: tuple[float | None, str | None]
+    passed: dict[Hashable, Checked] = field(default_factory=dict)
 
 
 @contextmanager

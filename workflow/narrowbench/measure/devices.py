@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from narrowbench.config import DeviceClass
 from narrowbench.measure import nvidia
 from narrowgemm.errors import unknown_name
-
-DeviceClass = Literal["cpu", "hopper", "blackwell", "gpu", "tpu"]
 
 #: Compute capability -> class. Only 10.x has the tensor memory that the kernels for Blackwell need: 12.x does not.
 _GPU_CLASSES: Mapping[int, DeviceClass] = {9: "hopper", 10: "blackwell"}

@@ -9,8 +9,9 @@ import importlib
 from dataclasses import dataclass
 from typing import Any
 
-#: CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE of cuda.h.
+#: CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE and CUDA_ERROR_INVALID_DEVICE of cuda.h.
 _L2_CACHE_SIZE = 38
+_INVALID_DEVICE = 101
 
 
 @dataclass(frozen=True)
@@ -71,8 +72,10 @@ class Cuda:
     def ordinal(self, bus_id: str) -> int | None:
         """CUDA's number of the GPU at this address; None where CUDA_VISIBLE_DEVICES hides it."""
         device = ctypes.c_int()
-        if self._library.cuDeviceGetByPCIBusId(ctypes.byref(device), bus_id.encode()) != 0:
+        status = self._library.cuDeviceGetByPCIBusId(ctypes.byref(device), bus_id.encode())
+        if status == _INVALID_DEVICE:
             return None
+        self._check("cuDeviceGetByPCIBusId", status)
         return device.value
 
     def l2_bytes(self, ordinal: int) -> int:

@@ -57,7 +57,7 @@ def failure(case: TimedCase, device: LocalDevice, error: Exception) -> Row:
         evidence="measured",
         status=status,
         reason=text if is_told else f"{type(error).__name__}: {text}",
-        provenance=_provenance(case, device, ()),
+        provenance=_provenance(case, device),
     )
 
 
@@ -70,7 +70,6 @@ def _row(
     others: int | None,
     session: str | None,
 ) -> Row:
-    provenance = _provenance(case, bench.device, prepared.modules)
     timing, reason = timing_of(sampled, prepared.workload, bench.timer, stop, bench.protocol.cross_check, session)
     if others:
         timing, reason = None, f"{others} other process{'es' if others > 1 else ''} used the device meanwhile"
@@ -81,7 +80,7 @@ def _row(
         "evidence": "measured",
         "accuracy": prepared.accuracy,
         "compile": prepared.compiled,
-        "provenance": provenance,
+        "provenance": _provenance(case, bench.device),
     }
     if timing is None:
         return Row.model_validate(common | {"status": "unstable", "reason": reason})
@@ -123,5 +122,5 @@ def _energy(sampled: Sampled, bench: Bench) -> tuple[Energy | None, str | None]:
     )
 
 
-def _provenance(case: TimedCase, device: LocalDevice, modules: Sequence[str]) -> Provenance:
-    return provenance_of(device, [*MODULES, *modules], case.kernel if isinstance(case, GemmCase) else None)
+def _provenance(case: TimedCase, device: LocalDevice) -> Provenance:
+    return provenance_of(device, MODULES, case.kernel if isinstance(case, GemmCase) else None)

@@ -13,7 +13,7 @@ A roof is what nothing on the device can exceed, so every candidate is tried and
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -21,9 +21,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from narrowbench.config import DeviceClass
 from narrowbench.measure.accuracy import WrongResultError
 from narrowbench.measure.bench import Bench
-from narrowbench.measure.devices import DeviceClass
 from narrowbench.measure.gemm import Prepared, prepare
 from narrowbench.measure.launches import workload_of
 from narrowbench.measure.recording import failure, rows_of
@@ -32,8 +32,6 @@ from narrowbench.store.rows import GemmCase, Mode, RoofCase, Row
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.registry import kernel_named, kernel_names
 from narrowgemm.problem import GemmProblem
-
-_MODULE = "narrowbench.measure.roofs"
 
 #: Formats whose arithmetic has a roof of its own on a class of devices.
 _GPU_FORMATS = ("f32", "bf16", "fp8_e4m3")
@@ -67,13 +65,9 @@ class Roof:
     def __str__(self) -> str:
         return " ".join(part for part in (self.quantity, self.format, self.distribution, self.mode) if part)
 
-    def is_of(self, case: RoofCase) -> bool:
-        return (case.quantity, case.format, case.distribution, case.mode) == (
-            self.quantity,
-            self.format,
-            self.distribution,
-            self.mode,
-        )
+    def is_of(self, case: object) -> bool:
+        """Whether a row's case is of this roof, whatever the work of its launch was."""
+        return isinstance(case, RoofCase) and roof_case(self, case.work) == case
 
 
 @dataclass(frozen=True)
@@ -172,20 +166,9 @@ def _native_gemm(case: GemmCase) -> Callable[[Bench], Prepared]:
                 case.kernel, {"a_format": problem.a_format}, "is widened before it is multiplied", "it has no roof here"
             )
         method = {"kernel": case.kernel, "m": case.m, "n": case.n, "k": case.k, "out_format": case.out_format}
-        return _with_config(prepared, method | (prepared.config or {}))
+        return replace(prepared, config=method | (prepared.config or {}))
 
     return make
-
-
-def _with_config(prepared: Prepared, config: dict[str, object]) -> Prepared:
-    return Prepared(
-        workload=prepared.workload,
-        accuracy=prepared.accuracy,
-        compiled=prepared.compiled,
-        config=config,
-        tuned_table_sha256=prepared.tuned_table_sha256,
-        modules=(*prepared.modules, _MODULE),
-    )
 
 
 def _row_sums(bench: Bench) -> Candidate:
@@ -232,7 +215,7 @@ def _copy_in_place(bench: Bench) -> Candidate:
         # No more calls in flight than arrays: an array that was given away again can no longer be waited for.
         in_flight = 1 if bench.device.platform == "cpu" else 2
         workload = Workload(enqueue, jax.block_until_ready, 1, in_flight, rotation_sets=2, rotation_bytes=2 * size)
-        return Prepared(workload, None, None, {"method": "every word inverted in place"}, None, (_MODULE,))
+        return Prepared(workload, None, None, {"method": "every word inverted in place"}, None)
 
     return Candidate(2 * size, "every word inverted in place", make)
 
@@ -250,7 +233,7 @@ def _streaming(
         sets = [tuple(_filled(rows, dtype, seed) for rows, dtype in operands) for seed in range(2)]
         set_bytes = sum(array.nbytes for array in sets[0])
         workload = workload_of(launch, sets, set_bytes, result_bytes, bench.device.platform)
-        return Prepared(workload, None, None, {"method": method}, None, (_MODULE,))
+        return Prepared(workload, None, None, {"method": method}, None)
 
     return Candidate(work, method, make)
 

@@ -1,13 +1,14 @@
 """Jobs: every case of one kernel and suite on one device, the device's roofs, and interleaved comparisons.
 
 A fault of one case becomes a row with its reason, and the job goes on. A job that was stopped goes on with the cases
-that have no row yet; where a kernel's own code has changed, its cases are measured again, in new rows.
+that have no row yet; where a kernel's own code has changed, its cases are measured again, in new rows beside the old
+ones, and so are cases that were `unstable`.
 """
 
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from narrowbench.measure.progress import telling
 from narrowbench.measure.provenance import kernel_sha256
 from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
+from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
 from narrowbench.store.rows import GemmCase, Mode, RoofCase, Row
 from narrowgemm.gemm.registry import kernel_named
@@ -52,8 +54,7 @@ def run_job(
         for shape in load_suite(suite).shapes
         for setting in settings
     ]
-    known = known_keys(out)
-    todo = [case for case in cases if key_of(device, case) not in known]
+    todo = missing(device, cases, out)
     tasks = [(name_of(case), _single(case)) for case in todo]
     if not tasks:
         return JobReport({}, len(cases), ())
@@ -66,8 +67,8 @@ def run_job(
 def run_roofs(device: LocalDevice, campaign: Campaign, protocol: Protocol, out: Path) -> JobReport:
     """Measure the device's own roofs in the campaign's `roof_modes`, appending rows to `out`. Raises as `run_job`."""
     roofs = roofs_of(device.device_class, campaign.roof_modes)
-    known = [row.case for row in jsonl.resume(out).rows if isinstance(row.case, RoofCase)]
-    todo = [roof for roof in roofs if not any(roof.is_of(case) for case in known)]
+    known = [row for row in jsonl.resume(out).rows if counts(row)]
+    todo = [roof for roof in roofs if not any(roof.is_of(row.case) for row in known)]
     tasks = [(str(roof), _roof(roof)) for roof in todo]
     if not tasks:
         return JobReport({}, len(roofs), ())
@@ -97,14 +98,36 @@ def run_compare(
     for mode in modes:
         setting = Setting(mode=mode, distribution=distribution, out_format=out_format, operands=None, cache="rotated")
         groups.append([case_of(kernel, INTERLEAVED, extents, setting, seed) for kernel in kernels])
-    known = known_keys(out)
-    todo = [group for group in groups if not {key_of(device, case) for case in group} <= known]
+    todo = [group for group in groups if missing(device, group, out)]
     tasks = [(" against ".join(name_of(case) for case in group), _together(group)) for group in todo]
     if not tasks:
         return JobReport({}, len(groups) * len(kernels), ())
     with open_bench(device, protocol, "sustained" in modes) as bench:
         done, left = run_tasks("interleaved", tasks, bench, out, None)
     return JobReport(done, (len(groups) - len(todo)) * len(kernels), left)
+
+
+def ratios(rows: Sequence[Row], kernels: Sequence[str], shape: tuple[int, int, int]) -> Iterator[str]:
+    """One line for each kernel after the first and each session on this shape: its time over the first's, by pairs."""
+    sessions: dict[str, dict[str, tuple[GemmCase, list[float]]]] = {}
+    for row in rows:
+        case, timing = row.case, row.timing
+        if not isinstance(case, GemmCase) or timing is None or timing.session is None:
+            continue
+        if (case.m, case.n, case.k) == shape:
+            sessions.setdefault(timing.session, {})[case.kernel] = (case, timing.samples_s)
+    base, *others = kernels
+    for taken in sessions.values():
+        for other in others:
+            if base in taken and other in taken:
+                (case, samples_s), (_, base_s) = taken[other], taken[base]
+                yield f"{case.mode}: time of {other} over {base}: {_told(samples_s, base_s)}"
+
+
+def _told(samples_s: list[float], base_s: list[float]) -> str:
+    ratio = paired_ratio(samples_s, base_s)
+    told = f"{ratio.value:.4f} ({ratio.interval.low:.4f} .. {ratio.interval.high:.4f}), {len(samples_s)} pairs"
+    return told if ratio.differs_from_one else f"{told}: no difference"
 
 
 type Task = Callable[[Bench], list[Row]]
@@ -153,18 +176,19 @@ def name_of(case: GemmCase) -> str:
     return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}"
 
 
-def key_of(device: LocalDevice, case: GemmCase) -> str:
-    """What `Row.key` of the case's row will be."""
-    return f"{device.slug}/{case.model_dump_json()}"
+def missing(device: LocalDevice, cases: Sequence[GemmCase], out: Path) -> list[GemmCase]:
+    """The cases that `out` has no row of that counts, in order. A torn last line of the file is cut off."""
+    known = {row.key for row in jsonl.resume(out).rows if counts(row)}
+    return [case for case in cases if f"{device.slug}/{case.model_dump_json()}" not in known]
 
 
-def known_keys(out: Path) -> set[str]:
-    """Keys of the rows that a file has of the kernels as they are now; a torn last line is cut off."""
-    return {
-        row.key
-        for row in jsonl.resume(out).rows
-        if isinstance(row.case, GemmCase) and row.provenance.kernel_sha256 == kernel_sha256(row.case.kernel)
-    }
+def counts(row: Row) -> bool:
+    """Whether a row still stands: its case need not be measured again."""
+    if not isinstance(row.case, GemmCase | RoofCase) or row.status == "unstable":
+        return False
+    if isinstance(row.case, RoofCase):
+        return True
+    return row.provenance.kernel_sha256 == kernel_sha256(row.case.kernel)
 
 
 def outcome_of(row: Row) -> str:

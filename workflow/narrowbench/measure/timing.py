@@ -3,6 +3,7 @@
 A timer knows nothing of JAX or of what is launched: anything that can enqueue calls and wait for them is timed alike.
 """
 
+import re
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
@@ -10,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from narrowbench.measure.cupti import Cupti, KernelRecord
+
+_NUMBER = re.compile(r"([._]\d+)+$")
 
 
 class TimerError(Exception):
@@ -114,12 +117,13 @@ def device_s_of_launch(records: Sequence[KernelRecord], unmeasured: int, measure
     """Mean device time of one of the `measured` launches that follow `unmeasured` ones.
 
     Raises TimerError unless every launch shows the same kernels in the same order: with one kernel more or less, no
-    record could be assigned to a launch.
+    record could be assigned to a launch. Numbers that XLA puts behind the names of equal fusions do not count.
     """
+    names = [_NUMBER.sub("", record.name) for record in records]
     launches = unmeasured + measured
     each, rest = divmod(len(records), launches)
     if rest or not records:
-        seen = ", ".join(f"{count} × {name}" for name, count in Counter(r.name for r in records).most_common(4))
+        seen = ", ".join(f"{count} × {name}" for name, count in Counter(names).most_common(4))
         raise TimerError(
             f"{len(records)} kernel records are no multiple of {launches} launches (seen: {seen or 'none'})"
         )

@@ -1,0 +1,319 @@
+"""Jobs on this CPU, small and quick: rows of every outcome, resuming, two runs at once, and comparisons."""
+
+import dataclasses
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import jax.numpy as jnp
+import pytest
+
+from narrowbench.config import CONFIGS, Campaign, Protocol, load_campaign, load_protocol
+from narrowbench.errors import DeviceBusyError
+from narrowbench.measure import bench, gemm, launches, lock, provenance, recording, roofs, runner, sampling
+from narrowbench.measure.devices import LocalDevice, local_devices
+from narrowbench.models.statistics import paired_ratio
+from narrowbench.store import jsonl
+from narrowbench.store.rows import Row
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.gemm.registry import kernel_named
+
+_QUICK = {
+    "burst": {"train_s": 0.001, "idle_s": 0.0, "warm_up_s": 0.0, "stop": {"min_samples": 6, "max_samples": 6}},
+    "sustained": {"warm_up_s": 0.01, "window_s": 0.01, "start_jitter_s": 0.0,
+                  "stop": {"min_samples": 6, "max_samples": 6}},
+    "energy": {"idle_s": 0.01},
+}  # fmt: skip
+
+
+@pytest.fixture
+def cpu() -> LocalDevice:
+    """This machine's CPU, said to have next to no cache, so that few operand sets are needed."""
+    return dataclasses.replace(local_devices()[-1], cache_bytes=2**16, cache_reason=None)
+
+
+@pytest.fixture(autouse=True)
+def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+
+
+@pytest.fixture
+def campaign() -> Campaign:
+    known = load_campaign(CONFIGS / "smoke.yaml").model_dump()
+    entry = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["burst", "sustained"], "out_formats": ["f32"]}
+    return Campaign.model_validate(known | {"plan": {"cpu": [entry]}, "protocol": _QUICK})
+
+
+@pytest.fixture
+def protocol(campaign: Campaign) -> Protocol:
+    return load_protocol(campaign)
+
+
+@pytest.fixture
+def run(cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path) -> Callable[..., runner.JobReport]:
+    def once(**changes: Any) -> runner.JobReport:
+        planned = campaign.model_copy(update=changes)
+        return runner.run_job(cpu, "xla_dot_f32", "smoke", planned, protocol, tmp_path / "rows.jsonl")
+
+    return once
+
+
+def _rows(tmp_path: Path) -> list[Row]:
+    return jsonl.read([tmp_path / "rows.jsonl"])
+
+
+def _replace_kernel(monkeypatch: pytest.MonkeyPatch, matmul: Callable[..., Any]) -> None:
+    kernel = dataclasses.replace(kernel_named("xla_dot_f32"), matmul=matmul)
+    monkeypatch.setattr(gemm, "kernel_named", lambda _: kernel)
+
+
+def test_a_job_measures_every_case_once(run: Callable[..., runner.JobReport], tmp_path: Path) -> None:
+    assert run() == runner.JobReport({"ok": 4}, 0, ())
+    assert run() == runner.JobReport({}, 4, ())
+    rows = _rows(tmp_path)
+    assert len({row.key for row in rows}) == len(rows) == 4
+    for row in rows:
+        assert row.timing is not None
+        assert len(row.timing.samples_s) == 6
+        assert row.accuracy is not None
+        assert row.accuracy.poisoned
+        assert row.compile is not None
+        assert row.compile.hlo_calls
+
+
+def test_an_edit_of_the_kernel_measures_its_cases_again_beside_the_old_rows(
+    run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run()
+    monkeypatch.setattr(provenance, "kernel_sha256", lambda _: "of other code")
+    monkeypatch.setattr(runner, "kernel_sha256", lambda _: "of other code")
+    assert run() == runner.JobReport({"ok": 4}, 0, ())
+    assert run() == runner.JobReport({}, 4, ())
+    assert len(_rows(tmp_path)) == 8
+
+
+def test_a_job_over_its_budget_names_the_cases_that_are_left(
+    run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(0, 1000, 10))
+    with monkeypatch.context() as clock:
+        clock.setattr(runner, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+        report = run(job_budget_s=15.0)
+    assert report.done == {"ok": 1}
+    assert len(report.left) == 3
+    assert report.left[0] == "xla_dot_f32 128×128×128 sustained normal rotated"
+    assert len(_rows(tmp_path)) == 1
+
+
+def test_a_kernel_that_returns_nan_is_a_failed_row_and_is_not_timed(
+    run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _replace_kernel(monkeypatch, lambda a, b, *_: (a @ b.T).at[0, 0].set(jnp.nan))
+    monkeypatch.setattr(gemm, "workload_of", lambda *_: pytest.fail("a wrong kernel was about to be timed"))
+    assert run().done == {"failed": 4}
+    row = _rows(tmp_path)[0]
+    assert row.timing is None
+    assert row.reason is not None
+    assert "1 came out NaN or infinite" in row.reason
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "reason"),
+    [
+        (UnsupportedError("k", {"m": 3}, "is odd", "pad m"), "unsupported", "k: m=3 is odd; pad m"),
+        (ZeroDivisionError("a bug\nin the kernel"), "failed", "ZeroDivisionError: a bug in the kernel"),
+    ],
+)
+def test_a_fault_of_one_case_is_its_row_and_the_others_go_on(
+    run: Callable[..., runner.JobReport],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Exception,
+    status: str,
+    reason: str,
+) -> None:
+    plain = kernel_named("xla_dot_f32").matmul
+
+    def odd(a: Any, b: Any, *rest: Any) -> Any:
+        if a.shape[0] == 33:
+            raise fault
+        return plain(a, b, *rest)
+
+    _replace_kernel(monkeypatch, odd)
+    assert run().done == {"ok": 2, status: 2}
+    told = [row for row in _rows(tmp_path) if row.status == status]
+    assert {row.reason for row in told} == {reason}
+
+
+def test_what_a_kernel_cannot_do_is_unsupported(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path
+) -> None:
+    entry = {"kernels": ["hopper_wgmma_bf16"], "suites": ["smoke"], "modes": ["burst"]}
+    planned = Campaign.model_validate(campaign.model_dump() | {"plan": {"cpu": [entry]}})
+    report = runner.run_job(cpu, "hopper_wgmma_bf16", "smoke", planned, protocol, tmp_path / "rows.jsonl")
+    assert report.done == {"unsupported": 2}
+    assert "is not what it runs on, hopper" in str(_rows(tmp_path)[0].reason)
+
+
+def test_a_device_that_another_process_uses_gives_unstable_rows(
+    run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Shared:
+        def others(self) -> int | None:
+            return 2
+
+    with monkeypatch.context() as shared:
+        shared.setattr(bench, "open_share", lambda _: Shared())
+        assert run().done == {"unstable": 4}
+    assert _rows(tmp_path)[0].reason == "2 other processes used the device meanwhile"
+    assert run() == runner.JobReport({"ok": 4}, 0, ()), "an unstable case is tried again"
+
+
+def test_an_error_while_sampling_is_the_row_of_the_case(
+    run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS")
+
+    monkeypatch.setattr(recording, "sustained", fails)
+    assert run().done == {"ok": 2, "failed": 2}
+    assert "RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS" in {row.reason for row in _rows(tmp_path)}
+
+
+def test_a_torn_line_is_cut_and_its_case_measured_again(run: Callable[..., runner.JobReport], tmp_path: Path) -> None:
+    run()
+    path = tmp_path / "rows.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-100])
+    assert run() == runner.JobReport({"ok": 1}, 3, ())
+    assert len({row.key for row in _rows(tmp_path)}) == 4
+
+
+def test_a_second_run_at_once_is_refused(run: Callable[..., runner.JobReport], cpu: LocalDevice) -> None:
+    with lock.device_lock(cpu), pytest.raises(DeviceBusyError, match=f"{cpu.slug} is being measured by process"):
+        run()
+
+
+_KILLED = """
+import sys, time, pathlib
+from narrowbench.measure import lock, runner
+from narrowbench.measure.devices import local_devices
+from narrowbench.config import CONFIGS, Campaign, load_protocol
+import dataclasses
+folder = pathlib.Path(sys.argv[1])
+lock.tempfile.gettempdir = lambda: str(folder)
+campaign = Campaign.model_validate_json((folder / "campaign.json").read_text())
+device = dataclasses.replace(local_devices()[-1], cache_bytes=2**16, cache_reason=None)
+plain, count = runner._measure, 0
+def slow_at_the_third(*arguments):
+    global count
+    count += 1
+    if count == 3:
+        print("third", flush=True)
+        time.sleep(60)
+    return plain(*arguments)
+runner._measure = slow_at_the_third
+runner.run_job(device, "xla_dot_f32", "smoke", campaign, load_protocol(campaign), folder / "rows.jsonl")
+"""
+
+
+def test_a_run_that_is_killed_goes_on_with_no_case_lost_or_doubled(
+    run: Callable[..., runner.JobReport], campaign: Campaign, tmp_path: Path
+) -> None:
+    (tmp_path / "campaign.json").write_text(campaign.model_dump_json())
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "JAX_PLATFORMS": "cpu"}
+    with subprocess.Popen(
+        [sys.executable, "-c", _KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "third\n"
+        process.send_signal(signal.SIGKILL)
+    assert len(_rows(tmp_path)) == 2
+    assert run() == runner.JobReport({"ok": 2}, 2, ())
+    assert len({row.key for row in _rows(tmp_path)}) == 4
+
+
+def test_a_comparison_takes_turns_and_its_samples_are_pairs(
+    cpu: LocalDevice, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "SETTLE_S", 0.0)
+    out = tmp_path / "rows.jsonl"
+    kernels = ("xla_dot_f32", "xla_dot_bf16")
+    report = runner.run_compare(cpu, kernels, (64, 64, 64), ("burst", "sustained"), protocol, out, out_format="f32")
+    assert report.done == {"ok": 4}
+    rows = _rows(tmp_path)
+    sessions = {row.timing.session for row in rows if row.timing}
+    assert len(sessions) == 2
+    burst = [row.timing for row in rows if row.case.mode == "burst" and row.timing]
+    assert burst[0].session == burst[1].session
+    assert len(burst[0].samples_s) == len(burst[1].samples_s)
+    assert paired_ratio(burst[0].samples_s, burst[1].samples_s).value > 0
+    told = list(runner.ratios(rows, kernels, (64, 64, 64)))
+    assert [line.partition(" (")[0].rpartition(": ")[0] for line in told] == [
+        f"{mode}: time of xla_dot_bf16 over xla_dot_f32" for mode in ("burst", "sustained")
+    ]
+    assert list(runner.ratios(rows, kernels, (64, 64, 65))) == []
+    again = runner.run_compare(cpu, kernels, (64, 64, 64), ("burst", "sustained"), protocol, out, out_format="f32")
+    assert again == runner.JobReport({}, 4, ())
+
+
+def test_a_comparison_measures_the_others_when_one_kernel_fails(
+    cpu: LocalDevice, protocol: Protocol, tmp_path: Path
+) -> None:
+    kernels = ("xla_dot_f32", "hopper_wgmma_bf16")
+    report = runner.run_compare(cpu, kernels, (64, 64, 64), ("burst",), protocol, tmp_path / "rows.jsonl")
+    assert report.done == {"ok": 1, "unsupported": 1}
+
+
+def test_roofs_are_measured_once_each_with_what_was_fastest(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roofs, "_CPU_SHAPES", ((64, 64, 64), (128, 64, 64)))
+    monkeypatch.setattr(roofs, "_CPU_ARRAY_BYTES", 2**16)
+    out = tmp_path / "rows.jsonl"
+    assert runner.run_roofs(cpu, campaign, protocol, out) == runner.JobReport({"ok": 4}, 0, ())
+    assert runner.run_roofs(cpu, campaign, protocol, out) == runner.JobReport({}, 4, ())
+    found = {(row.case.quantity, row.case.format): row for row in _rows(tmp_path)}
+    assert set(found) == {("read", None), ("copy", None), ("flop", "f32"), ("flop", "bf16")}
+    copied = found["copy", None]
+    assert copied.case.work == 2 * 2**18
+    assert copied.config is not None
+    assert copied.config["method"] in ("every word inverted", "every word inverted in place")
+    multiplied = found["flop", "f32"]
+    assert multiplied.config is not None
+    assert multiplied.config["kernel"] == "xla_dot_f32"
+    assert multiplied.case.distribution == "normal"
+    assert multiplied.accuracy is not None
+
+
+def test_a_roof_that_nothing_reaches_is_a_row_with_the_reasons(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(*_: object) -> None:
+        raise UnsupportedError("xla_dot", {}, "is not for today", "wait")
+
+    monkeypatch.setattr(roofs, "prepare", refuses)
+    monkeypatch.setattr(roofs, "_CPU_ARRAY_BYTES", 2**16)
+    report = runner.run_roofs(cpu, campaign, protocol, tmp_path / "rows.jsonl")
+    assert report.done == {"ok": 2, "unsupported": 2}
+    assert "is not for today" in str(_rows(tmp_path)[-1].reason)
+
+
+def test_gpus_have_roofs_on_zeros_and_on_normal_data() -> None:
+    names = [str(roof) for roof in roofs.roofs_of("hopper", ["burst"])]
+    assert "flop fp8_e4m3 zeros burst" in names
+    assert "flop fp8_e4m3 normal burst" in names
+    assert "read burst" in names
+
+
+def test_cases_that_need_too_many_operand_sets_are_unsupported(
+    run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launches, "_MOST_SETS", 1)
+    assert run().done == {"unsupported": 2, "ok": 2}
+    assert "operand sets" in str(_rows(tmp_path)[0].reason)
