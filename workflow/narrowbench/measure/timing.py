@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol
 
 from narrowbench.measure.cupti import Cupti, KernelRecord
 
+#: What XLA puts behind the name of a fusion that is equal to another.
 _NUMBER = re.compile(r"([._]\d+)+$")
 
 
@@ -127,11 +128,9 @@ def device_s_of_launch(records: Sequence[KernelRecord], unmeasured: int, measure
         raise TimerError(
             f"{len(records)} kernel records are no multiple of {launches} launches (seen: {seen or 'none'})"
         )
-    for index, record in enumerate(records):
-        if record.name != records[index % each].name:
-            raise TimerError(
-                f"launches differ in their kernels: {record.name} where {records[index % each].name} was due"
-            )
+    for index, name in enumerate(names):
+        if name != names[index % each]:
+            raise TimerError(f"launches differ in their kernels: {name} where {names[index % each]} was due")
     return sum(record.device_s for record in records[unmeasured * each :]) / measured
 
 
