@@ -2,8 +2,9 @@
 
 A roof is what nothing on the device can exceed, so every candidate is tried and the fastest is measured:
 
-- `read`: sums of long rows, and a product of a few vectors with a large matrix, which is what decoding does. Whichever
-  streams faster is the roof: a GEMM that reads its weights by the second cannot lie above a roof that includes it.
+- `read`: sums of long rows, and a product of a few vectors with a large matrix, which is what decoding does; of arrays
+  far larger than the caches, and of the smallest that the rotation of operands allows, a little of which is still in a
+  cache. Whichever streams faster is the roof: no GEMM under the same rotation reads faster.
 - `copy`: every word read, changed and written, in place or elsewhere; bytes both ways count.
 - `flop`: large square GEMMs by every kernel of the device, vendor's and our own, on zeros and on normal data. On a
   board that its power limits the clock depends on how many bits toggle. Zeros toggle none, so the rate on zeros is the
@@ -117,8 +118,9 @@ def nominal_work(roof: Roof, bench: Bench) -> int:
 def candidates(roof: Roof, bench: Bench) -> Iterator[Candidate]:
     """Every way to reach the roof on the bench's device."""
     if roof.quantity == "read":
-        yield _row_sums(bench)
-        yield _dot(bench)
+        for size in sorted({_least_bytes(bench), _array_bytes(bench)}):
+            yield _row_sums(size)
+            yield _dot(size, bench)
     elif roof.quantity == "copy":
         yield _copy(bench)
         yield _copy_in_place(bench)
@@ -171,18 +173,17 @@ def _native_gemm(case: GemmCase) -> Callable[[Bench], Prepared]:
     return make
 
 
-def _row_sums(bench: Bench) -> Candidate:
-    rows = _array_bytes(bench) // (4 * _ROW_WORDS)
-    sets = [(rows, jnp.float32)]
+def _row_sums(size: int) -> Candidate:
+    rows = -(-size // (4 * _ROW_WORDS))
     work, result_bytes = 4 * rows * (_ROW_WORDS + 1), 4 * rows
-    return _streaming("row sums", lambda x: jnp.sum(x, axis=1), sets, work, result_bytes)
+    return _streaming("row sums", lambda x: jnp.sum(x, axis=1), [(rows, jnp.float32)], work, result_bytes)
 
 
-def _dot(bench: Bench) -> Candidate:
+def _dot(size: int, bench: Bench) -> Candidate:
     """A few rows of A with a large B, K contiguous in both: bytes of A, B and C."""
     dtype = jnp.float32 if bench.device.platform == "cpu" else jnp.bfloat16
     width = jnp.dtype(dtype).itemsize
-    n = _array_bytes(bench) // (width * _ROW_WORDS)
+    n = -(-size // (width * _ROW_WORDS))
 
     def launch(a: jax.Array, b: jax.Array) -> jax.Array:
         product = lax.dot_general(a, b, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
@@ -194,14 +195,14 @@ def _dot(bench: Bench) -> Candidate:
 
 def _copy(bench: Bench) -> Candidate:
     """Not a plain copy, which XLA would hand to a copy engine that shares nothing with kernels."""
-    rows = _array_bytes(bench) // (4 * _ROW_WORDS)
+    rows = -(-_array_bytes(bench) // (4 * _ROW_WORDS))
     size = 4 * rows * _ROW_WORDS
     return _streaming("every word inverted", lambda x: ~x, [(rows, jnp.uint32)], 2 * size, size)
 
 
 def _copy_in_place(bench: Bench) -> Candidate:
     """Into the memory it came from: on a CPU the pages of a fresh result cost more than the copying."""
-    rows = _array_bytes(bench) // (4 * _ROW_WORDS)
+    rows = -(-_array_bytes(bench) // (4 * _ROW_WORDS))
     size = 4 * rows * _ROW_WORDS
 
     def make(bench: Bench) -> Prepared:
@@ -227,12 +228,12 @@ def _streaming(
     work: int,
     result_bytes: int,
 ) -> Candidate:
-    """A launch over operands of so many rows and a dtype, in two sets."""
+    """A launch over operands of so many rows and a dtype, which are larger than the caches."""
 
     def make(bench: Bench) -> Prepared:
-        sets = [tuple(_filled(rows, dtype, seed) for rows, dtype in operands) for seed in range(2)]
-        set_bytes = sum(array.nbytes for array in sets[0])
-        workload = workload_of(launch, sets, set_bytes, result_bytes, bench.device.platform)
+        operand_set = tuple(_filled(rows, dtype, 0) for rows, dtype in operands)
+        set_bytes = sum(array.nbytes for array in operand_set)
+        workload = workload_of(launch, [operand_set], set_bytes, result_bytes, bench.device.platform)
         return Prepared(workload, None, None, {"method": method}, None)
 
     return Candidate(work, method, make)
@@ -255,7 +256,12 @@ def _shapes(bench: Bench) -> tuple[tuple[int, int, int], ...]:
 
 
 def _array_bytes(bench: Bench) -> int:
-    least = _CPU_ARRAY_BYTES if bench.device.platform == "cpu" else _ARRAY_BYTES
-    cache_bytes = bench.device.cache_bytes or 0
-    wanted = max(least, int(bench.protocol.rotation_l2_multiple * cache_bytes))
-    return 1 << (wanted - 1).bit_length()
+    """Bytes of an array that caches make no difference to."""
+    return max(_CPU_ARRAY_BYTES if bench.device.platform == "cpu" else _ARRAY_BYTES, _least_bytes(bench))
+
+
+def _least_bytes(bench: Bench) -> int:
+    """Bytes that operands of a rotated case go through at least; of an unknown cache, those of a large array."""
+    if bench.device.cache_bytes is None:
+        return _CPU_ARRAY_BYTES if bench.device.platform == "cpu" else _ARRAY_BYTES
+    return int(bench.protocol.rotation_l2_multiple * bench.device.cache_bytes)
