@@ -9,8 +9,7 @@ from snakemake.cli import get_argument_parser
 
 from narrowbench import pipeline, sources
 from narrowbench.config import ROOT
-from narrowbench.measure import provenance, runner
-from narrowbench.store import jsonl
+from narrowbench.measure import provenance
 
 
 def _dry_run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -65,15 +64,6 @@ def test_profiles_hold_options_that_snakemake_has(name):
 def test_the_default_profile_lets_one_job_measure_at_a_time():
     settings = yaml.safe_load((ROOT / "profiles" / "default" / "config.yaml").read_text())
     assert settings["resources"] == ["gpu=1"]
-
-
-def test_a_case_of_a_kernel_that_has_changed_is_not_known_any_more(tmp_path, make_row):
-    path = tmp_path / "rows.jsonl"
-    now = provenance.kernel_sha256("xla_dot_f32")
-    rows = [make_row(m=1, kernel_sha256=now), make_row(m=2, kernel_sha256="0" * 64), make_row(m=3)]
-    for row in rows:
-        jsonl.append(path, row)
-    assert runner.known_keys(path) == {rows[0].key}
 
 
 def test_naming_another_kernel_changes_no_kernels_code():
