@@ -10,21 +10,6 @@ from tests.measure.fakes import FakeBoard, FakeCudaLibrary, FakeNvml, write_tree
 from narrowbench.measure import devices, nvidia
 
 
-@pytest.mark.parametrize(
-    ("name", "slug"),
-    [
-        ("NVIDIA H200", "nvidia-h200"),
-        ("NVIDIA H100 80GB HBM3", "nvidia-h100-80gb-hbm3"),
-        ("AMD EPYC 7763 64-Core Processor", "amd-epyc-7763"),
-        ("Intel(R) Xeon(R) Platinum 8480+", "intel-xeon-platinum-8480-plus"),
-        ("Intel(R) Xeon(R) CPU @ 2.20GHz", "intel-xeon"),
-        ("13th Gen Intel(R) Core(TM) i7-1360P", "13th-gen-intel-core-i7-1360p"),
-    ],
-)
-def test_slugs_are_safe_folder_names(name: str, slug: str) -> None:
-    assert devices.slugged(name) == slug
-
-
 def _use_cuda(monkeypatch: pytest.MonkeyPatch, *bus_ids: str) -> None:
     cuda = nvidia.Cuda(FakeCudaLibrary(*bus_ids))
     monkeypatch.setattr(nvidia.Cuda, "open", classmethod(lambda _: (cuda, None)))

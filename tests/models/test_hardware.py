@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from narrowbench.config import ROOT
-from narrowbench.measure.devices import slugged
 from narrowbench.models import hardware
+from narrowgemm.slug import slugged
 
 DEVICES = hardware.DEVICES
 

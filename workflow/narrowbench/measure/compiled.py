@@ -5,7 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from narrowbench.config import Campaign, load_suite
-from narrowbench.measure.devices import LocalDevice, local_devices, slugged
+from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.provenance import provenance_of
 from narrowbench.store import jsonl
 from narrowbench.store.rows import CompileCase, Compiled, Row
@@ -13,6 +13,7 @@ from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.registry import Kernel, kernel_named
 from narrowgemm.problem import GemmProblem
+from narrowgemm.slug import slugged
 from narrowgemm.targets import target_named
 
 

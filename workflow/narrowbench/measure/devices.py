@@ -6,7 +6,6 @@ device's profile where there is one. Where a machine has several of a kind, each
 
 import os
 import platform
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from typing import Any, Literal
 from narrowbench.config import DeviceClass
 from narrowbench.measure import nvidia
 from narrowgemm.errors import unknown_name
+from narrowgemm.slug import slugged
 
 #: Compute capability -> class. Only 10.x has the tensor memory that the kernels for Blackwell need: 12.x does not.
 _GPU_CLASSES: Mapping[int, DeviceClass] = {9: "hopper", 10: "blackwell"}
@@ -62,14 +62,6 @@ def device_named(slug: str) -> LocalDevice:
     if slug not in devices:
         raise ValueError(unknown_name("local device", slug, devices))
     return devices[slug]
-
-
-def slugged(name: str) -> str:
-    """A device's own name as a folder name: lower case, digits and hyphens, without trade marks and clock rates."""
-    plain = re.sub(r"\((r|tm|c)\)", " ", name.lower())
-    plain = re.sub(r"@.*$|\b\d+-core\b|\b(cpu|processor|graphics)\b", " ", plain)
-    plain = plain.replace("+", " plus ")
-    return re.sub(r"[^a-z0-9]+", "-", plain).strip("-")
 
 
 def _numbered(devices: list[LocalDevice]) -> list[LocalDevice]:
