@@ -1,6 +1,9 @@
+import dataclasses
 import os
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +19,7 @@ from narrowgemm.formats import reference
 from narrowgemm.gemm import api, registry, xla_dot
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import GemmProblem
+from narrowgemm.tune import table
 
 M, N, K = 5, 7, 64
 
@@ -172,3 +176,56 @@ def test_a_devices_own_kernel_is_its_default(
 def test_kernels_are_listed() -> None:
     assert narrowgemm.kernels() == tuple(sorted(registry.kernel_names()))
     assert "xla_dot_f32" in narrowgemm.kernels()
+
+
+@pytest.fixture
+def tune(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., GemmProblem]:
+    """A function that puts a config for one small problem of `xla_dot_fp8_e4m3` into the table of this CPU."""
+    monkeypatch.setattr(table, "TUNED", tmp_path)
+
+    def put(out_format: str = "bf16", **config: Any) -> GemmProblem:
+        problem = GemmProblem(M, N, K, "fp8_e4m3", "fp8_e4m3", out_format)
+        origin = table.Origin("0.11.2", "2026-01-01", "0" * 64)
+        table.merge("xla_dot_fp8_e4m3", "cpu", [table.Entry(problem, config, 1e-6, 2, origin)])
+        return problem
+
+    return put
+
+
+def test_the_tuned_config_of_exactly_this_problem_is_taken(
+    tune: Callable[..., GemmProblem], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = registry.kernel_named("xla_dot_fp8_e4m3")
+    problem = tune(fuse_scale=True)
+    assert api.first_admitted(kernel, problem) == xla_dot.Fp8Config(fuse_scale=False)
+    digest = table.table_sha256(kernel.name, "cpu")
+    assert digest is not None
+    assert api.chosen_config(kernel, problem) == (xla_dot.Fp8Config(fuse_scale=True), digest)
+    other = GemmProblem(M + 1, N, K, "fp8_e4m3", "fp8_e4m3")
+    assert api.chosen_config(kernel, other) == (xla_dot.Fp8Config(fuse_scale=False), None)
+
+    used = []
+    spy = dataclasses.replace(
+        kernel, matmul=lambda a, b, config, out: used.append(config) or kernel.matmul(a, b, config, out)
+    )
+    monkeypatch.setattr(api, "kernel_named", lambda _: spy)
+    a, b = (narrowgemm.quantize(jnp.asarray(x), "fp8_e4m3") for x in (A, B))
+    narrowgemm.gemm(a, b, kernel=kernel.name)
+    narrowgemm.gemm(a, b, kernel=kernel.name, config=xla_dot.Fp8Config(fuse_scale=False))
+    assert used == [xla_dot.Fp8Config(fuse_scale=True), xla_dot.Fp8Config(fuse_scale=False)]
+
+
+@pytest.mark.parametrize(
+    ("config", "out_format", "text"),
+    [
+        ({"fuse_scales": True}, "bf16", "unknown field 'fuse_scales'; did you mean fuse_scale"),
+        ({"fuse_scale": True}, "f32", "is none that the kernel admits: .*BF16 results alone.*; tune it again"),
+    ],
+)
+def test_a_tuned_config_that_does_not_fit_the_kernel_is_refused_and_not_replaced(
+    tune: Callable[..., GemmProblem], tmp_path: Path, config: dict[str, Any], out_format: str, text: str
+) -> None:
+    problem = tune(out_format, **config)
+    with pytest.raises(ValueError, match=text) as error:
+        api.chosen_config(registry.kernel_named("xla_dot_fp8_e4m3"), problem)
+    assert str(error.value).startswith(str(tmp_path / "cpu" / "xla_dot_fp8_e4m3.json"))

@@ -1,5 +1,6 @@
 """The one function that multiplies, whatever kernel does it."""
 
+from dataclasses import fields
 from typing import Any
 
 import jax
@@ -7,12 +8,14 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
-from narrowgemm.errors import UnsupportedError
+from narrowgemm.errors import UnsupportedError, unknown_name
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm.device import arch_of, check_device, default_device
 from narrowgemm.gemm.registry import Kernel, accepts, check_formats, kernel_named, kernel_names
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
+from narrowgemm.slug import slugged
+from narrowgemm.tune import table
 
 _OUT_FORMAT_OF = {format_named(name).element.dtype: name for name in OUT_FORMATS}
 
@@ -46,7 +49,8 @@ def gemm(
     a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16 or float8, or `QuantizedArray`s.
     kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats.
     out_dtype: f32, bf16, f16, float8_e4m3fn or float8_e5m2; FP8 saturates.
-    config:    the kernel's `Config`; None: the first candidate that the kernel admits.
+    config:    the kernel's `Config`; None: the one tuned for this shape on this model of device, else the first
+               candidate that the kernel admits.
 
     Traceable under jit. Not differentiable for quantised operands: wrap it in `jax.custom_vjp`.
     Raises ValueError for operands that do not fit each other, an unknown kernel or dtype, and another kernel's config;
@@ -58,7 +62,7 @@ def gemm(
     check_formats(chosen, problem)
     check_device(chosen)
     if config is None:
-        config = first_admitted(chosen, problem)
+        config, _ = chosen_config(chosen, problem)
     elif isinstance(config, chosen.config_type):
         chosen.check(problem, config)
     else:
@@ -96,6 +100,29 @@ def _default_kernel(problem: GemmProblem) -> Kernel:
         f"name one with kernel=; those of this device that take these formats: {able}; "
         f"all of this device: {', '.join(kernel.name for kernel in here)}",
     )
+
+
+def chosen_config(kernel: Kernel, problem: GemmProblem) -> tuple[Any, str | None]:
+    """The config tuned for exactly this problem on the default device's model, and the SHA-256 of the table it is from.
+
+    Where none is tuned: the first candidate that the kernel admits, and None. Raises UnsupportedError where it admits
+    none, and ValueError, naming file and field, for a table that cannot be read or does not fit the kernel.
+    """
+    device = slugged(default_device().device_kind)
+    choices = table.lookup(kernel.name, problem, device)
+    if choices is None:
+        return first_admitted(kernel, problem), None
+    where = f"{table.path_of(kernel.name, device)}: config of {problem}"
+    names = [field.name for field in fields(kernel.config_type)]
+    for name in choices:
+        if name not in names:
+            raise ValueError(f"{where}: {unknown_name('field', name, names)}")
+    try:
+        config = kernel.config_type(**choices)
+        kernel.check(problem, config)
+    except (TypeError, ValueError, UnsupportedError) as error:
+        raise ValueError(f"{where} is none that the kernel admits: {error}; tune it again") from error
+    return config, table.table_sha256(kernel.name, device)
 
 
 def first_admitted(kernel: Kernel, problem: GemmProblem) -> Any:
