@@ -17,6 +17,7 @@ from narrowbench.sources import sources_sha256
 from narrowgemm.errors import unknown_name
 from narrowgemm.gemm.registry import kernel_module
 from narrowgemm.targets import target_named
+from narrowgemm.tune import table
 
 SCHEMA = ROOT / "workflow" / "schemas" / "campaign.schema.json"
 
@@ -73,9 +74,9 @@ def stamps(campaign: Campaign) -> list[str]:
 
 
 def job_digest(kernel: str, suite: str) -> str:
-    """What can leave a measuring job something to do, beside the campaign: its shapes and its kernel's own code."""
-    shapes = (CONFIGS / "suites" / f"{suite}.yaml").read_bytes()
-    return hashlib.sha256(kernel_sha256(kernel).encode() + shapes).hexdigest()
+    """What can leave a measuring job something to do, beside the campaign: shapes, the kernel's code and configs."""
+    files = [CONFIGS / "suites" / f"{suite}.yaml", *sorted(table.TUNED.glob(f"*/{kernel}.json"))]
+    return hashlib.sha256(b"".join([kernel_sha256(kernel).encode(), *map(Path.read_bytes, files)])).hexdigest()
 
 
 def compile_digest(kernel: str) -> str:

@@ -14,7 +14,7 @@ from narrowbench.measure.timing import Workload
 from narrowbench.store.rows import Accuracy, Compiled, GemmCase
 from narrowgemm.formats.quantize import QuantizedArray
 from narrowgemm.formats.spec import format_named
-from narrowgemm.gemm.api import as_given, first_admitted
+from narrowgemm.gemm.api import as_given, chosen_config
 from narrowgemm.gemm.device import check_device
 from narrowgemm.gemm.registry import Kernel, check_formats, kernel_named
 from narrowgemm.problem import GemmProblem
@@ -26,6 +26,7 @@ class Prepared:
 
     accuracy: of a GEMM, which has passed the oracle; None for a micro-benchmark that computes nothing.
     config:   choices of the kernel, as a row keeps them.
+    tuned_table_sha256: of the table that the config is from; None for one that nobody tuned.
     """
 
     workload: Workload
@@ -46,7 +47,7 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
     check_device(kernel)
     set_bytes = _operand_bytes(problem)
     count = rotation_sets(set_bytes, bench.device.cache_bytes, bench.protocol.rotation_l2_multiple, case.cache)
-    config = first_admitted(kernel, problem)
+    config, tuned_table_sha256 = chosen_config(kernel, problem)
     launch = launch_of(kernel, config, problem.out_format)
     same = (case.kernel, problem, config, check_distribution(case.distribution), case.seed)
     if same not in bench.passed:
@@ -64,7 +65,7 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
             target=_target(),
         ),
         config=asdict(config),
-        tuned_table_sha256=None,
+        tuned_table_sha256=tuned_table_sha256,
     )
 
 

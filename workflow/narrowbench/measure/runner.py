@@ -1,8 +1,8 @@
 """Jobs: every case of one kernel and suite on one device, the device's roofs, and interleaved comparisons.
 
 A fault of one case becomes a row with its reason, and the job goes on. A job that was stopped goes on with the cases
-that have no row yet; where a kernel's own code has changed, its cases are measured again, in new rows beside the old
-ones, and so are cases that were `unstable`.
+that have no row yet; where a kernel's own code or the config tuned for a case has changed, the case is measured again,
+in a new row beside the old one, and so are cases that were `unstable`.
 """
 
 import time
@@ -26,6 +26,8 @@ from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
 from narrowbench.store.rows import GemmCase, Mode, RoofCase, Row
 from narrowgemm.gemm.registry import kernel_named
+from narrowgemm.slug import slugged
+from narrowgemm.tune import table
 
 #: The suite that cases of `run_compare` are filed under: their samples are pairs, unlike those of the same shape alone.
 INTERLEAVED = "interleaved"
@@ -188,7 +190,13 @@ def counts(row: Row) -> bool:
         return False
     if isinstance(row.case, RoofCase):
         return True
-    return row.provenance.kernel_sha256 == kernel_sha256(row.case.kernel)
+    return row.provenance.kernel_sha256 == kernel_sha256(row.case.kernel) and not _is_tuned_since(row, row.case)
+
+
+def _is_tuned_since(row: Row, case: GemmCase) -> bool:
+    """Whether another config is tuned for the case than the row's."""
+    tuned = table.lookup(case.kernel, case.problem, slugged(row.provenance.device_kind))
+    return tuned is not None and row.config is not None and not tuned.items() <= row.config.items()
 
 
 def outcome_of(row: Row) -> str:
