@@ -10,6 +10,7 @@ from snakemake.cli import get_argument_parser
 from narrowbench import pipeline, sources
 from narrowbench.config import ROOT
 from narrowbench.measure import provenance
+from narrowgemm.tune import table
 
 
 def _dry_run(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -52,6 +53,16 @@ def test_a_kernels_digest_is_its_own():
     assert one == pipeline.job_digest("xla_dot_bf16", "smoke")  # of the same module
     assert one != other
     assert one != pipeline.job_digest("xla_dot_f32", "cpu")
+
+
+def test_tuning_a_kernel_gives_its_jobs_something_to_do_and_no_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(table, "TUNED", tmp_path)
+    before = [pipeline.job_digest(kernel, "smoke") for kernel in ("xla_dot_f32", "xla_dot_bf16")]
+    (tmp_path / "some-device").mkdir()
+    (tmp_path / "some-device" / "xla_dot_f32.json").write_text("{}")
+    after = [pipeline.job_digest(kernel, "smoke") for kernel in ("xla_dot_f32", "xla_dot_bf16")]
+    assert before[0] != after[0]
+    assert before[1] == after[1]
 
 
 @pytest.mark.parametrize("name", ["default", "slurm", "kubernetes"])

@@ -22,6 +22,8 @@ from narrowbench.store import jsonl
 from narrowbench.store.rows import Row
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.registry import kernel_named
+from narrowgemm.problem import GemmProblem
+from narrowgemm.tune import table
 
 _QUICK = {
     "burst": {"train_s": 0.001, "idle_s": 0.0, "warm_up_s": 0.0, "stop": {"min_samples": 6, "max_samples": 6}},
@@ -95,6 +97,33 @@ def test_an_edit_of_the_kernel_measures_its_cases_again_beside_the_old_rows(
     assert run() == runner.JobReport({"ok": 4}, 0, ())
     assert run() == runner.JobReport({}, 4, ())
     assert len(_rows(tmp_path)) == 8
+
+
+def test_a_case_that_was_tuned_since_is_measured_again_with_that_config(
+    cpu: LocalDevice,
+    campaign: Campaign,
+    protocol: Protocol,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(table, "TUNED", tmp_path / "tuned")
+    entry = {"kernels": ["xla_dot_fp8_e4m3"], "suites": ["smoke"], "modes": ["burst"]}
+    planned = Campaign.model_validate(campaign.model_dump() | {"plan": {"cpu": [entry]}})
+    as_jax_calls_it = dataclasses.replace(cpu, kind="cpu")
+
+    def run_it() -> runner.JobReport:
+        out = tmp_path / "rows.jsonl"
+        return runner.run_job(as_jax_calls_it, "xla_dot_fp8_e4m3", "smoke", planned, protocol, out)
+
+    assert run_it().done == {"ok": 2}
+    problem = GemmProblem(128, 128, 128, "fp8_e4m3", "fp8_e4m3")
+    origin = table.Origin("0.11.2", "2026-01-01", "0" * 64)
+    table.merge("xla_dot_fp8_e4m3", "cpu", [table.Entry(problem, {"fuse_scale": True}, 1e-6, 2, origin)])
+    assert run_it() == runner.JobReport({"ok": 1}, 1, ())
+    assert run_it() == runner.JobReport({}, 2, ())
+    digest = table.table_sha256("xla_dot_fp8_e4m3", "cpu")
+    told = [(row.config, row.tuned_table_sha256) for row in _rows(tmp_path) if row.case.m == 128]
+    assert told == [({"fuse_scale": False}, None), ({"fuse_scale": True}, digest)]
 
 
 def test_a_job_over_its_budget_names_the_cases_that_are_left(
