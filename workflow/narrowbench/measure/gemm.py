@@ -56,7 +56,7 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
     sets = operand_sets(problem, case.distribution, case.seed, count)
     result_bytes = format_named(problem.out_format).code_bytes(problem.m, problem.n)
     return Prepared(
-        workload=workload_of(launch, sets, set_bytes, result_bytes, bench.device.platform),
+        workload=workload_of(launch, sets, set_bytes, result_bytes, bench.device.platform, checked.launch_s),
         accuracy=checked.accuracy,
         compiled=Compiled(
             hlo_calls=list(checked.hlo.calls),

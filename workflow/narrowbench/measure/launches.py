@@ -60,17 +60,23 @@ def rotation_sets(set_bytes: int, cache_bytes: int | None, multiple: float, cach
 
 
 def workload_of(
-    launch: Launch, sets: Sequence[OperandSet], set_bytes: int, result_bytes: int, platform: Platform
+    launch: Launch,
+    sets: Sequence[OperandSet],
+    set_bytes: int,
+    result_bytes: int,
+    platform: Platform,
+    launch_s: float | None = None,
 ) -> Workload:
     """Calls of `launch(*operands)` over the sets in turn, as many launches a call as hide the host's work.
 
     A CPU works in the host's own time: there a call is one launch, and the next waits for it, because XLA would run
-    independent launches side by side.
+    independent launches side by side. `launch_s` is a first guess at the time of a launch; without one it is probed,
+    which costs a compilation.
     """
     if platform == "cpu":
         return _workload(launch, sets, set_bytes, unroll=1, in_flight=1, platform=platform)
-    single = _workload(launch, sets[:1], set_bytes, unroll=1, in_flight=8, platform=platform)
-    launch_s = probe_call_s(single)
+    if launch_s is None:
+        launch_s = probe_call_s(_workload(launch, sets[:1], set_bytes, unroll=1, in_flight=8, platform=platform))
     unroll = min(_MOST_UNROLLED, math.ceil(_CALL_S / launch_s), max(1, _RESULT_BYTES // (2 * result_bytes)))
     fitting = _RESULT_BYTES // (unroll * result_bytes)
     in_flight = max(2, min(fitting, math.ceil(_AHEAD_S / (unroll * launch_s))))

@@ -44,9 +44,9 @@ FORMATS: dict[DeviceClass, tuple[str, ...]] = {
     "tpu": ("bf16", "fp8_e4m3"),
 }
 
-#: Large enough that nothing but arithmetic counts. The last is twice as many tiles: fewer are idle in the last round.
+#: Large enough that nothing but arithmetic counts.
 _CPU_SHAPES = ((512, 512, 512), (1024, 1024, 1024), (2048, 2048, 2048))
-_SHAPES = ((4096, 4096, 8192), (8192, 8192, 8192), (16384, 8192, 8192))
+_SHAPES = ((8192, 8192, 8192),)
 
 #: Fewest bytes of one array that is read or copied: far above launch overhead, and above three last-level caches.
 _CPU_ARRAY_BYTES, _ARRAY_BYTES = 2**27, 2**30

@@ -9,8 +9,10 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +59,7 @@ def run_job(
         for setting in settings
     ]
     todo = missing(device, cases, out)
-    tasks = [(name_of(case), _single(case)) for case in todo]
+    tasks = [_single(case) for case in todo]
     if not tasks:
         return JobReport({}, len(cases), ())
     with_energy = any(case.mode == "sustained" for case in todo)
@@ -71,7 +73,7 @@ def run_roofs(device: LocalDevice, campaign: Campaign, protocol: Protocol, out: 
     roofs = roofs_of(device.device_class, campaign.roof_modes)
     known = [row for row in jsonl.resume(out).rows if counts(row)]
     todo = [roof for roof in roofs if not any(roof.is_of(row.case) for row in known)]
-    tasks = [(str(roof), _roof(roof)) for roof in todo]
+    tasks = [_roof(roof) for roof in todo]
     if not tasks:
         return JobReport({}, len(roofs), ())
     with open_bench(device, protocol, "sustained" in campaign.roof_modes) as bench:
@@ -101,7 +103,7 @@ def run_compare(
         setting = Setting(mode=mode, distribution=distribution, out_format=out_format, operands=None, cache="rotated")
         groups.append([case_of(kernel, INTERLEAVED, extents, setting, seed) for kernel in kernels])
     todo = [group for group in groups if missing(device, group, out)]
-    tasks = [(" against ".join(name_of(case) for case in group), _together(group)) for group in todo]
+    tasks = [_together(group) for group in todo]
     if not tasks:
         return JobReport({}, len(groups) * len(kernels), ())
     with open_bench(device, protocol, "sustained" in modes) as bench:
@@ -132,25 +134,41 @@ def _told(samples_s: list[float], base_s: list[float]) -> str:
     return told if ratio.differs_from_one else f"{told}: no difference"
 
 
-type Task = Callable[[Bench], list[Row]]
+@dataclass(frozen=True)
+class Task:
+    """Something to be measured, in two steps: what may happen beside other tasks' first step, and what may not."""
+
+    name: str
+    prepare: Callable[[Bench], Any]
+    measure: Callable[[Any, Bench], list[Row]]
+
+
+#: Tasks prepared side by side on an accelerator. Compiling is most of a case's time there and uses the host alone; more
+#: would only hold more operands in memory.
+_PREPARED_TOGETHER = 6
 
 
 def run_tasks(
-    title: str, tasks: Sequence[tuple[str, Task]], bench: Bench, out: Path, budget_s: float | None
+    title: str, tasks: Sequence[Task], bench: Bench, out: Path, budget_s: float | None
 ) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Run named tasks one after the other, storing the rows of each at once: rows by status, and tasks left over."""
+    """Run tasks, each measured alone, storing the rows of each at once: rows by status, and tasks left over by name."""
     started_s = time.monotonic()
+    together = 1 if bench.device.platform == "cpu" else _PREPARED_TOGETHER
     done: Counter[str] = Counter()
-    with telling(title, len(tasks)) as tell:
-        for number, (name, task) in enumerate(tasks):
+    with telling(title, len(tasks)) as tell, ThreadPoolExecutor(together) as pool:
+        for first in range(0, len(tasks), together):
             if budget_s is not None and time.monotonic() - started_s >= budget_s:
-                return dict(done), tuple(left for left, _ in tasks[number:])
-            tell.begin(name)
-            rows = task(bench)
-            for row in rows:
-                jsonl.append(out, row)
-                done[row.status] += 1
-            tell.end("; ".join(outcome_of(row) for row in rows))
+                return dict(done), tuple(task.name for task in tasks[first:])
+            batch = tasks[first : first + together]
+            # All are ready before the first is measured: nothing else then runs on the host or the device.
+            ready = list(pool.map(lambda task: task.prepare(bench), batch))
+            for task, prepared in zip(batch, ready, strict=True):
+                tell.begin(task.name)
+                rows = task.measure(prepared, bench)
+                for row in rows:
+                    jsonl.append(out, row)
+                    done[row.status] += 1
+                tell.end("; ".join(outcome_of(row) for row in rows))
     return dict(done), ()
 
 
@@ -207,33 +225,43 @@ def outcome_of(row: Row) -> str:
 
 
 def _roof(roof: Roof) -> Task:
-    def measure(bench: Bench) -> list[Row]:
+    def measure(_: None, bench: Bench) -> list[Row]:
         try:
             return measure_roof(roof, bench)
         except Exception as error:
             return [failure(roof_case(roof, nominal_work(roof, bench)), bench.device, error)]
 
-    return measure
+    return Task(str(roof), lambda _: None, measure)
 
 
 def _single(case: GemmCase) -> Task:
-    return lambda bench: _measure([case], bench, None)
+    return _task([case], None)
 
 
 def _together(cases: list[GemmCase]) -> Task:
-    return lambda bench: _measure(cases, bench, uuid.uuid4().hex[:16])
+    return _task(cases, uuid.uuid4().hex[:16])
 
 
-def _measure(cases: Sequence[GemmCase], bench: Bench, session: str | None) -> list[Row]:
-    """The rows of cases that are sampled in turn. A case that cannot be prepared has its row, and the others go on."""
-    prepared: list[tuple[GemmCase, Prepared]] = []
-    rows = []
-    for case in cases:
+def _task(cases: Sequence[GemmCase], session: str | None) -> Task:
+    """Cases that are sampled in turn. A case that cannot be prepared has its row, and the others go on."""
+
+    def prepare_all(bench: Bench) -> list[Prepared | Exception]:
+        return [_prepared(case, bench) for case in cases]
+
+    def measure(ready: list[Prepared | Exception], bench: Bench) -> list[Row]:
+        pairs = list(zip(cases, ready, strict=True))
+        good = [(case, item) for case, item in pairs if isinstance(item, Prepared)]
+        rows = [failure(case, bench.device, item) for case, item in pairs if isinstance(item, Exception)]
         try:
-            prepared.append((case, prepare(case, bench)))
+            return [*rows, *rows_of(good, bench, session)]
         except Exception as error:
-            rows.append(failure(case, bench.device, error))
+            return [*rows, *(failure(case, bench.device, error) for case, _ in good)]
+
+    return Task(" against ".join(name_of(case) for case in cases), prepare_all, measure)
+
+
+def _prepared(case: GemmCase, bench: Bench) -> Prepared | Exception:
     try:
-        return [*rows, *rows_of(prepared, bench, session)]
+        return prepare(case, bench)
     except Exception as error:
-        return [*rows, *(failure(case, bench.device, error) for case, _ in prepared)]
+        return error
