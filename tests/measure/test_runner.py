@@ -223,6 +223,37 @@ def test_a_torn_line_is_cut_and_its_case_measured_again(run: Callable[..., runne
     assert len({row.key for row in _rows(tmp_path)}) == 4
 
 
+def test_a_campaign_goes_through_its_jobs_and_leaves_what_its_budget_does_not_allow(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "run_roofs", lambda *_: runner.JobReport({}, 0, ()))
+    entry = campaign.plan["cpu"][0].model_copy(update={"kernels": ["xla_dot_f32", "xla_dot_bf16"]})
+    planned = campaign.model_copy(update={"plan": {"cpu": [entry]}})
+
+    def reports(budget_s: float | None) -> list[runner.JobReport]:
+        jobs = list(runner.run_campaign(cpu, planned, protocol, tmp_path, budget_s))
+        files = [tmp_path / cpu.slug / name for name in ("roofs", "xla_dot_f32/smoke", "xla_dot_bf16/smoke")]
+        assert [out for out, _ in jobs] == [file.with_suffix(".jsonl") for file in files]
+        return [report for _, report in jobs[1:]]
+
+    assert [len(report.left) for report in reports(0.0)] == [4, 4]
+    assert [report.done for report in reports(None)] == [{"ok": 4}] * 2
+    assert [report.skipped for report in reports(None)] == [4, 4]
+
+
+@pytest.mark.parametrize(("platform", "together"), [("cpu", 1), ("cuda", runner._PREPARED_TOGETHER)])
+def test_nothing_is_prepared_while_something_is_measured(tmp_path: Path, platform: str, together: int) -> None:
+    order: list[str] = []
+    tasks = [
+        runner.Task(str(i), lambda _: order.append("prepare"), lambda _, __: [order.append("measure")][:0])
+        for i in range(8)
+    ]
+    device = SimpleNamespace(platform=platform)
+    runner.run_tasks("test", tasks, SimpleNamespace(device=device), tmp_path / "rows.jsonl", None)
+    batches = [min(together, 8 - first) for first in range(0, 8, together)]
+    assert order == [step for size in batches for step in ["prepare"] * size + ["measure"] * size]
+
+
 def test_a_second_run_at_once_is_refused(run: Callable[..., runner.JobReport], cpu: LocalDevice) -> None:
     with lock.device_lock(cpu), pytest.raises(DeviceBusyError, match=f"{cpu.slug} is being measured by process"):
         run()

@@ -74,6 +74,23 @@ def measure(
 
 
 @app.command()
+def campaign(
+    device: Annotated[str, typer.Option(help="Slug of a device of this machine; `doctor` lists them.")],
+    config: Annotated[Path, typer.Option(help="Campaign to go through.")] = ROOT / "configs" / "record.yaml",
+    raw: Annotated[Path, typer.Option(help="Folder of results to append to.")] = RAW,
+    budget_s: Annotated[float | None, typer.Option(help="Seconds after which no case is begun.")] = None,
+) -> None:
+    """Measure a whole campaign on one device in one process, and go on where the last run stopped."""
+    from narrowbench.config import load_campaign, load_protocol
+    from narrowbench.measure import runner
+    from narrowbench.measure.devices import device_named
+
+    planned = load_campaign(config)
+    for out, report in runner.run_campaign(device_named(device), planned, load_protocol(planned), raw, budget_s):
+        print(f"{out}: {_counted(report.done)}, {report.skipped} already there, {len(report.left)} left", flush=True)
+
+
+@app.command()
 def versus(
     kernels: Annotated[
         list[str], typer.Argument(help="Two or more kernels; the first is what the others are held to.")

@@ -212,7 +212,9 @@ class Campaign(Settings):
     """What is measured, by class of device: `configs/main.yaml` and its like."""
 
     title: str
-    devices: Literal["auto"] | list[str] = Field("auto", description="slugs; auto: every device of this machine")
+    devices: Literal["auto"] | list[str] = Field(
+        "auto", description="slugs or classes; auto: the accelerators of this machine, or its CPU where there is none"
+    )
     seed: int = Field(0, ge=0)
     plan: dict[DeviceClass, list[PlanEntry]]
     compile: list[CompileEntry] = []

@@ -57,7 +57,7 @@ def chosen_devices(campaign: Campaign) -> tuple[LocalDevice, ...]:
     """The devices of this machine that the campaign measures. Raises ConfigError for one that is not here."""
     here = local_devices()
     if campaign.devices == "auto":
-        return here
+        return tuple(device for device in here if device.platform != "cpu") or here
     for wanted in campaign.devices:
         if not any(wanted in (device.slug, device.device_class) for device in here):
             raise ConfigError(unknown_name("device of this machine", wanted, [device.slug for device in here]))

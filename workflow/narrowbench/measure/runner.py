@@ -44,6 +44,26 @@ class JobReport:
     left: tuple[str, ...]
 
 
+def run_campaign(
+    device: LocalDevice, campaign: Campaign, protocol: Protocol, raw: Path, budget_s: float | None
+) -> Iterator[tuple[Path, JobReport]]:
+    """Measure the device's roofs and every job of the campaign in this process, each into its file below `raw`.
+
+    With a budget, each job may use its share of what is left, and what it leaves is for another run. Yields the file
+    and what was done, job by job. Raises as `run_job`.
+    """
+    jobs = campaign.jobs(device.device_class)
+    deadline_s = None if budget_s is None else time.monotonic() + budget_s
+    folder = raw / device.slug
+    yield folder / "roofs.jsonl", run_roofs(device, campaign, protocol, folder / "roofs.jsonl")
+    for number, (kernel, suite) in enumerate(jobs):
+        if deadline_s is not None:
+            share_s = max(0.0, deadline_s - time.monotonic()) / (len(jobs) - number)
+            campaign = campaign.model_copy(update={"job_budget_s": share_s})
+        out = folder / kernel / f"{suite}.jsonl"
+        yield out, run_job(device, kernel, suite, campaign, protocol, out)
+
+
 def run_job(
     device: LocalDevice, kernel: str, suite: str, campaign: Campaign, protocol: Protocol, out: Path
 ) -> JobReport:
