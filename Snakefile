@@ -1,6 +1,6 @@
 # Build, measure, collect, draw, typeset. `snakemake --cores 8` does everything for the machine it stands on,
-# `snakemake --cores 8 paper` rebuilds the paper from results/record without measuring anything. The rules run in the
-# environment that runs Snakemake; with `--software-deployment-method conda`, in the one that environment.yml describes.
+# `snakemake --cores 8 paper` rebuilds the paper from results/record without measuring anything. All rules run in
+# the environment that runs Snakemake: one lock describes it, and a row names what it ran with.
 import sys
 from pathlib import Path
 

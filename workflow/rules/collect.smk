@@ -5,8 +5,6 @@ rule collect_record:
         "build/frames/record.parquet",
     log:
         "build/logs/collect/record.log",
-    conda:
-        "narrowgemm"
     params:
         digest=pipeline.report_digest("frame"),
     shell:
@@ -22,8 +20,6 @@ rule collect_all:
         "build/frames/all.parquet",
     log:
         "build/logs/collect/all.log",
-    conda:
-        "narrowgemm"
     params:
         digest=pipeline.report_digest("frame"),
     shell:

@@ -7,8 +7,6 @@ rule compile:
         "build/compiled/{kernel}.jsonl",
     log:
         "build/logs/compile/{kernel}.log",
-    conda:
-        "narrowgemm"
     params:
         campaign=CAMPAIGN_FILE,
         digest=lambda wildcards: pipeline.compile_digest(wildcards.kernel),

@@ -10,8 +10,6 @@ rule roofs:
     log:
         "build/logs/measure/{device}/roofs.log",
     priority: 1
-    conda:
-        "narrowgemm"
     threads: workflow.cores
     resources:
         gpu=1,
@@ -26,8 +24,6 @@ rule measure:
         "results/raw/{device}/{kernel}/{suite}.done",
     log:
         "build/logs/measure/{device}/{kernel}/{suite}.log",
-    conda:
-        "narrowgemm"
     threads: workflow.cores
     resources:
         gpu=1,

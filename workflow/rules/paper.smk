@@ -11,8 +11,6 @@ rule figure:
         "build/logs/figure/{stem}.log",
     wildcard_constraints:
         stem="fig_[a-z0-9_]+",
-    conda:
-        "narrowgemm"
     params:
         digest=lambda wildcards: pipeline.report_digest(wildcards.stem),
     shell:
@@ -28,8 +26,6 @@ rule table:
         "build/logs/table/{stem}.log",
     wildcard_constraints:
         stem="tab_[a-z0-9_]+",
-    conda:
-        "narrowgemm"
     params:
         digest=lambda wildcards: pipeline.report_digest(wildcards.stem),
     shell:
@@ -43,8 +39,6 @@ rule numbers:
         "paper/numbers.typ",
     log:
         "build/logs/numbers.log",
-    conda:
-        "narrowgemm"
     params:
         digest=lambda wildcards: pipeline.report_digest("numbers"),
     shell:
@@ -62,7 +56,5 @@ rule paper:
         "paper/narrowgemm.pdf",
     log:
         "build/logs/paper.log",
-    conda:
-        "narrowgemm"
     shell:
         "python3 -m narrowbench paper --out {output} > {log} 2>&1"

@@ -10,8 +10,6 @@ rule local_figure:
         "build/logs/figure/{stem}.log",
     wildcard_constraints:
         stem="local_[a-z0-9_]+",
-    conda:
-        "narrowgemm"
     params:
         digest=lambda wildcards: pipeline.report_digest(wildcards.stem),
     shell:
@@ -26,7 +24,5 @@ rule report:
         "report/index.html",
     log:
         "build/logs/report.log",
-    conda:
-        "narrowgemm"
     shell:
         "python3 -m narrowbench report --frame {input.frame} --out {output} > {log} 2>&1"
