@@ -24,10 +24,11 @@ test: $(READY)
 $(READY): $(LOCK)
 	@if [ -z "$(PYTHON)" ]; then echo "narrowgemm needs Python 3.12 or newer, and none of python3.13, python3.12 and python3" \
 		"is one: install it and run make again." >&2; exit 1; fi
+	@echo "Installing the environment of $(LOCK) into $(VENV): half a gigabyte, a minute or two"
 	$(PYTHON) -m venv --clear $(VENV)
 	@# Byte code is made on first import; making all of it here takes longer than the installation itself.
-	$(VENV)/bin/python -m pip install --quiet --no-compile --require-hashes -r $(LOCK)
-	$(VENV)/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
+	$(VENV)/bin/python -m pip install -qq --no-compile --require-hashes -r $(LOCK)
+	$(VENV)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
 schema: $(READY)
