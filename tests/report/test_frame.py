@@ -11,6 +11,7 @@ import pandas as pd
 import pandera.errors
 import pytest
 
+from narrowbench.errors import StoreError
 from narrowbench.report import frame as frames
 from narrowbench.store.rows import Row
 
@@ -97,8 +98,15 @@ def test_a_frame_that_breaks_the_schema_is_refused(
     with pytest.raises(pandera.errors.SchemaErrors, match=column):
         frames.write(wrong, tmp_path / "wrong.parquet")
     wrong.to_parquet(tmp_path / "wrong.parquet")
-    with pytest.raises(pandera.errors.SchemaErrors, match=column):
+    with pytest.raises(StoreError, match=rf"wrong\.parquet.*collect it again\n(?s:.*){column}"):
         frames.load(tmp_path / "wrong.parquet")
+
+
+def test_a_frame_of_another_version_is_refused_with_the_column(make_row: Callable[..., Row], tmp_path: Path) -> None:
+    old = frames.collect([make_row()], "record").drop(columns="session").assign(older=1)
+    old.to_parquet(tmp_path / "old.parquet")
+    with pytest.raises(StoreError, match=r"(?s)collect it again.*older|session"):
+        frames.load(tmp_path / "old.parquet")
 
 
 def test_reading_results_loads_no_jax() -> None:

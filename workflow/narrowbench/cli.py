@@ -137,15 +137,17 @@ def collect(
     record: Annotated[Path, typer.Option(help="Folder of the data of record.")] = RECORD,
     raw: Annotated[list[Path] | None, typer.Option(help="Folders of this machine's own results, to be joined.")] = None,
 ) -> None:
-    """Gather stored rows into one checked table, the newest row of each case."""
-    from narrowbench.report import frame
+    """Gather stored rows into one checked table, the newest row of each case; no point may lie above its roof."""
+    from narrowbench.report import frame, roofs
     from narrowbench.store import jsonl
 
     frames = [frame.collect(jsonl.newest(jsonl.read(_files(record))), "record")]
     if raw:
         frames.append(frame.collect(jsonl.newest(jsonl.read(_files(*raw))), "local"))
+    joined = frame.join(frames)
+    roofs.check(joined)
     out.parent.mkdir(parents=True, exist_ok=True)
-    frame.write(frame.join(frames), out)
+    frame.write(joined, out)
 
 
 @app.command()

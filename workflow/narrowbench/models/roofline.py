@@ -96,7 +96,7 @@ def _shown(value: float, interval: Interval | None) -> str:
     return f"{value:.4g}" + (f" ({interval.low:.4g} .. {interval.high:.4g})" if interval else "")
 
 
-class AboveRoofError(Exception):
+class AboveRoofError(ValueError):
     """Measured points lie above their own roof: the points or the roof are wrong, and nothing may be built on them.
 
     `points` are the offenders.

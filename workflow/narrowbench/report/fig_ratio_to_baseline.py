@@ -13,8 +13,8 @@ from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, positions,
 
 _NOTE = (
     "Times as fast as the fastest baseline that multiplies in the format of the activations: above 1 ours is faster. "
-    "Normal data, rotated operands.\n"
-    "Ratio of medians with its 95 % bootstrap interval; above a panel each kernel's geometric mean."
+    "Normal data, rotated operands.\nA bar is the 95 % interval: of pairs where the samples were taken in turn, else a "
+    "bootstrap of medians; above a panel each kernel's geometric mean."
 )
 
 

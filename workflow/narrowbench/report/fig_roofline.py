@@ -7,20 +7,32 @@ from matplotlib.lines import Line2D
 
 from narrowbench.report import style
 from narrowbench.report.load import Material
-from narrowbench.report.roof_axes import MEASURED_LINE, SHEET_LINE, KnownRoofs, draw_roof, frame_roofline, list_roofs
+from narrowbench.report.roof_axes import (
+    MEASURED_LINE,
+    SHEET_LINE,
+    ZEROS_LINE,
+    KnownRoofs,
+    draw_roof,
+    frame_roofline,
+    list_roofs,
+)
 from narrowbench.report.roofs import MEMORY, measured_roofs, roof_key
 from narrowbench.report.select import Place, at, modes, places, usual
 from narrowbench.report.units import number, quantity, rate_prefix
 
 _NOTE = (
     "Normal data, rotated operands. A point is the median of a case, its bar the 95 % order-statistic interval. "
-    "Intensity counts the least traffic.\n"
-    "In the corners: the memory's and each format's roof, «measured of data sheet»."
+    "Intensity counts the least traffic.\nThe list in a panel: each roof as far as it is known. Zeros toggle no bits: "
+    "the arithmetic at the highest clock; normal data: what the board's power leaves of it.\n"
+    "Where no roofs were measured sustained, those of a burst are drawn."
 )
-_ROOF_KEYS = [
-    Line2D([], [], color=style.GREY, label="roof, measured here", **MEASURED_LINE),
-    Line2D([], [], color=style.GREY, label="roof, data sheet (dense)", **SHEET_LINE),
-]
+#: Kind of a roof -> its line.
+_LINES = {"normal data": MEASURED_LINE, "zeros": ZEROS_LINE, "data sheet": SHEET_LINE}
+_LABELS = {
+    "normal data": "roof, measured on normal data",
+    "zeros": "roof, measured on zeros",
+    "data sheet": "roof, data sheet (dense)",
+}
 
 
 def figure(material: Material) -> Figure:
@@ -41,7 +53,8 @@ def rooflines(material: Material, *origins: str) -> Figure:
     for row, place in zip(grid, found, strict=True):
         for axes, mode in zip(row, columns, strict=True):
             _panel(axes, material, frame, place, mode)
-    style.legend_above(figure, style.legend_keys(lines.kernel, with_line=False) + _ROOF_KEYS)
+    roofs = [Line2D([], [], color=style.GREY, label=_LABELS[kind], **look) for kind, look in _LINES.items()]
+    style.legend_above(figure, style.legend_keys(lines.kernel, with_line=False) + roofs)
     style.footnote(figure, _NOTE)
     return figure
 
@@ -55,19 +68,16 @@ def _panel(axes: Axes, material: Material, frame: pd.DataFrame, place: Place, mo
     scale = rate_prefix(lines.flop_per_s.max())
     frame_roofline(axes, scale)
     span = _span(at(usual(frame), place).intensity_flop_per_byte)
-    sheet = KnownRoofs.of(material.profiles[place.device]) if place.device in material.profiles else KnownRoofs()
-    heights = {key: roof.value for key, roof in measured_roofs(frame, place, mode).items()}
-    measured = KnownRoofs(heights.pop(MEMORY, None), heights)
+    known = _known(material, frame, place, mode)
     keys = sorted({roof_key(line) for _, line in lines.iterrows()})
-    for key in keys:
-        draw_roof(axes, sheet, key, span, scale, **SHEET_LINE)
-        draw_roof(axes, measured, key, span, scale, **MEASURED_LINE)
-    _list(axes, keys, measured, sheet, scale)
-    _name_memory(axes, measured.bandwidth, sheet.bandwidth)
+    for kind, roofs in known.items():
+        for key in keys:
+            draw_roof(axes, roofs, key, span, scale, **_LINES[kind])
+    _list(axes, keys, known, scale)
     for kernel in style.in_legend_order(lines.kernel):
         _draw_points(axes, lines[lines.kernel == kernel], kernel, scale)
     axes.set_xlim(*span)
-    axes.set_ylim(bottom=at(usual(frame), place).flop_per_s.min() / 3 / 10.0**scale)
+    axes.set_ylim(bottom=at(usual(frame), place).flop_per_s.min() / 5 / 10.0**scale)
 
 
 def _span(intensities: pd.Series) -> tuple[float, float]:
@@ -88,16 +98,23 @@ def _draw_points(axes: Axes, lines: pd.DataFrame, kernel: str, scale: int) -> No
     )
 
 
-def _list(axes: Axes, keys: list[str], measured: KnownRoofs, sheet: KnownRoofs, scale: int) -> None:
-    entries = {}
-    for key in sorted(keys, key=lambda key: measured.arithmetic.get(key, 0)):
-        rates = [known.arithmetic[key] for known in (measured, sheet) if key in known.arithmetic]
-        shown = " of ".join(number(rate / 10.0**scale) for rate in rates)
-        entries[f"{style.format_in_words(key)}  {shown}"] = style.RATE_COLOURS[key]
+def _known(material: Material, frame: pd.DataFrame, place: Place, mode: str) -> dict[str, KnownRoofs]:
+    """Kind of a roof -> those of a place and mode that are known."""
+    profile = material.profiles.get(place.device)
+    known = {"data sheet": KnownRoofs()} if profile is None else {"data sheet": KnownRoofs.of(profile)}
+    for data, kind in (("zeros", "zeros"), ("normal", "normal data")):
+        heights = {key: roof.value for key, roof in measured_roofs(frame, place, mode, data).items()}
+        known[kind] = KnownRoofs(heights.pop(MEMORY, None), heights)
+    return known
+
+
+def _list(axes: Axes, keys: list[str], known: dict[str, KnownRoofs], scale: int) -> None:
+    """Every roof of a panel in words, rates in the unit of the axis."""
+    bandwidths = {"measured": known["normal data"].bandwidth, "data sheet": known["data sheet"].bandwidth}
+    shown = [f"{quantity(value, 'B/s')} {kind}" for kind, value in bandwidths.items() if value is not None]
+    entries = {f"memory: {', '.join(shown)}": style.GREY} if shown else {}
+    for key in sorted(keys, key=lambda key: known["normal data"].arithmetic.get(key, 0)):
+        rates = {kind: known[kind].arithmetic[key] for kind in _LINES if key in known[kind].arithmetic}
+        shown = [f"{number(rate / 10.0**scale)} {kind}" for kind, rate in rates.items()]
+        entries[f"{style.format_in_words(key)}: {', '.join(shown)}"] = style.RATE_COLOURS[key]
     list_roofs(axes, entries)
-
-
-def _name_memory(axes: Axes, measured: float | None, sheet: float | None) -> None:
-    known = [quantity(rate, "B/s") for rate in (measured, sheet) if rate is not None]
-    if known:
-        axes.text(0.02, 0.97, "memory " + " of ".join(known), transform=axes.transAxes, va="top", size=6)

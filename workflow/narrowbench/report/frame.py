@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pandas as pd
+import pandera.errors
 import pandera.pandas as pa
 
+from narrowbench.errors import StoreError
 from narrowbench.models.statistics import Summary, summarise
 from narrowbench.store.rows import Clocks, CompileCase, Energy, GemmCase, RoofCase, Row, Spread
 
@@ -29,7 +31,7 @@ _COLUMNS = {
     "intensity_flop_per_byte": _REAL,
     **dict.fromkeys(("time_s", "time_low_s", "time_high_s", "time_p5_s", "time_p95_s"), _REAL),
     **dict.fromkeys(("samples", "dropped", "rotation_bytes"), _WHOLE),
-    **dict.fromkeys(("timing_method", "stopped_by", "cross_check_reason"), _TEXT),
+    **dict.fromkeys(("timing_method", "stopped_by", "cross_check_reason", "session"), _TEXT),
     **dict.fromkeys(("flop_per_s", "flop_per_s_low", "flop_per_s_high"), _REAL),
     **dict.fromkeys(("bytes_per_s", "bytes_per_s_low", "bytes_per_s_high"), _REAL),
     **dict.fromkeys(("energy_j", "energy_low_j", "energy_high_j", "energy_net_j", "energy_window_s", "idle_w"), _REAL),
@@ -103,8 +105,12 @@ def write(frame: pd.DataFrame, path: Path) -> None:
 
 
 def load(path: Path) -> pd.DataFrame:
-    """The frame of a Parquet file, checked. Raises pandera's SchemaErrors that lists every fault."""
-    return SCHEMA.validate(_typed(pd.read_parquet(path)), lazy=True)
+    """The frame of a Parquet file, checked. Raises StoreError, which lists columns and faults, for any other table."""
+    try:
+        return SCHEMA.validate(_typed(pd.read_parquet(path)), lazy=True)
+    except pandera.errors.SchemaErrors as error:
+        faults = error.failure_cases[["column", "check", "failure_case"]].drop_duplicates().to_string(index=False)
+        raise StoreError(f"{path} is no frame of results, or of another version; collect it again\n{faults}") from error
 
 
 def _in_order(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -177,6 +183,7 @@ def _of_timing(row: Row) -> dict[str, Any]:
         "timing_method": timing.method,
         "stopped_by": timing.stop_rule.stopped_by,
         "cross_check_reason": timing.cross_check_reason,
+        "session": timing.session,
         "samples_s": list(timing.samples_s),
     }
     for name in ("flop", "bytes"):

@@ -20,7 +20,7 @@ class Material:
 
     @classmethod
     def load(cls, path: Path) -> "Material":
-        """The material of a stored frame. Raises pandera's SchemaErrors for a frame that breaks the schema."""
+        """The material of a stored frame. Raises StoreError for a file that holds none."""
         return cls(frames.load(path))
 
     @cached_property

@@ -147,8 +147,11 @@ def _of_roofs(record: Material, place: Place) -> Named:
     profile = record.profiles.get(place.device)
     sheet = KnownRoofs() if profile is None else KnownRoofs.of(profile)
     for mode in ("burst", "sustained"):
-        for key, roof in measured_roofs(record.frame, place, mode, held_only=True).items():
-            name = f"{place.device}/{mode}/roof/{key}"
+        roofs = measured_roofs(record.frame, place, mode, held_only=True)
+        zeros = measured_roofs(record.frame, place, mode, "zeros", held_only=True)
+        named = roofs | {f"{key}/zeros": roof for key, roof in zeros.items() if key != MEMORY}
+        for path, roof in named.items():
+            key, name = path.split("/")[0], f"{place.device}/{mode}/roof/{path}"
             unit, promised = ("B/s", sheet.bandwidth) if key == MEMORY else ("FLOP/s", sheet.arithmetic.get(key))
             yield name, Number.of(roof, unit, rate_prefix(roof.value))
             if promised is not None:

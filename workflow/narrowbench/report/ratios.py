@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_medians
+from narrowbench.models.statistics import Ratio, fewest_samples, paired_ratio, ratio_of_medians
 from narrowbench.report.select import SAME_WORK, is_native
 from narrowbench.report.style import kernel_style
 from narrowgemm.formats.spec import format_named
@@ -13,11 +13,15 @@ from narrowgemm.formats.spec import format_named
 
 @dataclass(frozen=True)
 class Comparison:
-    """One kernel's line against a baseline's; `ratio` above 1 is in the kernel's favour."""
+    """One kernel's line against a baseline's; `ratio` above 1 is in the kernel's favour.
+
+    is_paired: whether the samples were taken in turn, so that the ratio is of pairs and drift cancels.
+    """
 
     line: pd.Series
     baseline: pd.Series
     ratio: Ratio
+    is_paired: bool
 
 
 def speed_ups(lines: pd.DataFrame) -> list[Comparison]:
@@ -51,9 +55,16 @@ def _against_best(lines: pd.DataFrame, cost: str, samples: str) -> list[Comparis
     for _, line in lines[~is_baseline].iterrows():
         baseline = best.get(_work(line))
         if baseline is not None and min(len(line[samples]), len(baseline[samples])) >= fewest_samples():
-            ratio = ratio_of_medians(np.asarray(baseline[samples]), np.asarray(line[samples]))
-            found.append(Comparison(line, baseline, ratio))
+            found.append(_compare(line, baseline, samples))
     return found
+
+
+def _compare(line: pd.Series, baseline: pd.Series, samples: str) -> Comparison:
+    top, bottom = np.asarray(baseline[samples]), np.asarray(line[samples])
+    took_turns = not pd.isna(line.session) and line.session == baseline.session
+    if took_turns and line.dropped == baseline.dropped == 0 and len(top) == len(bottom):
+        return Comparison(line, baseline, paired_ratio(top, bottom), is_paired=True)
+    return Comparison(line, baseline, ratio_of_medians(top, bottom), is_paired=False)
 
 
 def _work(line: pd.Series) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ from narrowbench.report import style
 from narrowbench.report.units import prefixed
 
 MEASURED_LINE: dict[str, Any] = {"linewidth": 1.3, "linestyle": "-"}
+ZEROS_LINE: dict[str, Any] = {"linewidth": 1.0, "linestyle": (0, (4, 1.5))}
 SHEET_LINE: dict[str, Any] = {"linewidth": 0.9, "linestyle": (0, (1, 1.5))}
 
 #: Keys of floating-point rates, from wide to narrow. Integer rates are no FLOP/s.

@@ -6,41 +6,46 @@ import pandas as pd
 
 from narrowbench.models.hardware import rate_key
 from narrowbench.models.roofline import RoofedPoint, check_below_roofs
-from narrowbench.report.select import Place, Reading, at, modes, places, reading, usual
+from narrowbench.report.select import Place, Reading, at, modes, places, reading, timed
 
 #: Key of the memory roof beside those of the rates.
 MEMORY = "memory"
+#: Data that arithmetic roofs are measured on. Zeros toggle no bits: what the units do at the highest clock. Normal
+#: data: what a board's power leaves of that.
+ROOF_DATA = ("zeros", "normal")
 
 
-def measured_roofs(frame: pd.DataFrame, place: Place, mode: str, held_only: bool = False) -> dict[str, Reading]:
-    """The roofs that were measured: `memory` in bytes/s, and FLOP/s by key of the rate.
+def measured_roofs(
+    frame: pd.DataFrame, place: Place, mode: str, data: str = "normal", held_only: bool = False
+) -> dict[str, Reading]:
+    """The roofs that were measured: `memory` in bytes/s, and FLOP/s on such data by key of the rate.
 
     The best figure counts, of reading and copying, and of several sizes. A mode whose roofs were not measured has those
     of a burst, unless `held_only`: nothing sustained is faster.
     """
+    best = _best_lines(frame, place, mode, data, held_only)
+    return {key: reading(line, _rate(line)) for key, line in best.items()}
+
+
+def _best_lines(
+    frame: pd.DataFrame, place: Place, mode: str, data: str, held_only: bool = False
+) -> dict[str, pd.Series]:
     lines = at(frame, place)
     lines = lines[(lines.kind == "roof") & (lines.status == "ok") & (lines.evidence == "measured")]
     held = lines[lines["mode"] == mode]
-    best: dict[str, Reading] = {}
+    best: dict[str, pd.Series] = {}
     for _, line in (held if held_only or len(held) else lines[lines["mode"] == "burst"]).iterrows():
         is_rate = line.quantity == "flop"
+        if is_rate and line.distribution != data:
+            continue
         key = rate_key(line.roof_format, line.roof_format) if is_rate else MEMORY
-        height = _ceiling(line, "flop_per_s" if is_rate else "bytes_per_s")
-        if key not in best or height.value > best[key].value:
-            best[key] = height
+        if key not in best or line[_rate(line)] > best[key][_rate(line)]:
+            best[key] = line
     return best
 
 
-def _ceiling(line: pd.Series, name: str) -> Reading:
-    """A roof's figure; its interval reaches up to its fast samples.
-
-    A roof is what can be reached, and on a busy host the median of its samples is reached by half of them.
-    """
-    height = reading(line, name)
-    if height.interval is None:
-        return height
-    fast = height.value * float(line.time_s / line.time_p5_s)
-    return Reading(height.value, replace(height.interval, high=max(height.interval.high, fast)))
+def _rate(line: pd.Series) -> str:
+    return "flop_per_s" if line.quantity == "flop" else "bytes_per_s"
 
 
 def roof_key(line: pd.Series) -> str:
@@ -51,25 +56,40 @@ def roof_key(line: pd.Series) -> str:
 def check(frame: pd.DataFrame) -> None:
     """Raise AboveRoofError naming every point whose interval lies above the interval of a measured roof of its device.
 
-    Only normal data: on zeros a board that its power limits is faster, and not every roof was measured with them.
+    Arithmetic roofs are those on zeros, for no data is faster; where only normal data was tried, it bounds normal data.
     """
     points = []
     for place in places(frame):
-        lines = at(usual(frame), place)
+        lines = at(timed(frame), place)
         for mode in modes(lines):
-            roofs = measured_roofs(frame, place, mode)
+            normal, zeros = (_ceilings(frame, place, mode, data) for data in ("normal", "zeros"))
             for _, line in lines[lines["mode"] == mode].iterrows():
-                points += _under_roofs(line, roofs)
+                points += _under_roofs(line, normal | zeros if line.distribution == "normal" else zeros)
     check_below_roofs(points)
 
 
+def _ceilings(frame: pd.DataFrame, place: Place, mode: str, data: str) -> dict[str, Reading]:
+    """The roofs, their intervals stretched up to their fast samples.
+
+    A roof is what can be reached, and on a busy host the median of its samples is reached by half of them.
+    """
+    ceilings = {}
+    for key, line in _best_lines(frame, place, mode, data).items():
+        height = reading(line, _rate(line))
+        if height.interval is not None:
+            fast = height.value * float(line.time_s / line.time_p5_s)
+            height = Reading(height.value, replace(height.interval, high=max(height.interval.high, fast)))
+        ceilings[key] = height
+    return ceilings
+
+
 def _under_roofs(line: pd.Series, roofs: dict[str, Reading]) -> list[RoofedPoint]:
-    name = f"{line.device}: {line.kernel} m={line.m} n={line.n} k={line.k} {line['mode']}"
+    name = f"{line.device}: {line.kernel} m={line.m} n={line.n} k={line.k} {line['mode']} {line.distribution}"
     key = roof_key(line)
     points = []
     if key in roofs:
         points.append(_under(name, reading(line, "flop_per_s"), f"the {key} roof, FLOP/s", roofs[key]))
-    if MEMORY in roofs:
+    if MEMORY in roofs and line.cache == "rotated":
         points.append(_under(name, reading(line, "bytes_per_s"), "the memory roof, bytes/s", roofs[MEMORY]))
     return points
 

@@ -24,8 +24,8 @@ from narrowgemm.errors import unknown_name
 Line = Literal["-", "--", "-.", ":"]
 Evidence = Literal["measured", "modelled"]
 
-#: Inches: one column and both columns of the paper.
-COLUMN_IN, PAGE_IN = 3.35, 7.0
+#: Inches: width of the paper's text.
+PAGE_IN = 7.0
 
 BLACK, GREY = "#000000", "#666666"
 F32, BF16, FP8, FP8_BLOCK, FP6, FP4, INT8 = BLACK, "#0072B2", "#D55E00", "#CC79A7", "#E69F00", "#009E73", "#56B4E9"
@@ -217,7 +217,7 @@ def without_data(axes: Axes, why: str) -> None:
 
 def empty_figure(why: str) -> Figure:
     """A figure for which there are no rows: one sentence in place of panels."""
-    figure = Figure(figsize=(COLUMN_IN, 1.2), layout="constrained")
+    figure = Figure(figsize=(PAGE_IN, 0.6), layout="constrained")
     without_data(figure.subplots(), why)
     return figure
 

@@ -27,6 +27,7 @@ def table(material: Material) -> Table:
         percent("share_of_sheet_roof", "of data sheet"),
         ratio("ratio", "ratio"),
         Column("baseline", "baseline"),
+        Column("pairing", "samples"),
         scaled("sm_clock_hz", "clock", "Hz", 9),
         Column("hlo_calls", "what XLA ran"),
     ]
@@ -47,13 +48,15 @@ def table(material: Material) -> Table:
                 shares.sheet(line),
                 Reading(found.ratio.value, found.ratio.interval) if found else None,
                 found.baseline.kernel if found else None,
+                ("in turn" if found.is_paired else "apart") if found else None,
                 line.sm_clock_hz,
                 line.hlo_calls,
             ]
         )
     note = (
-        "Median with its 95 % order-statistic interval; ratio: times as fast as the fastest baseline for the same "
-        "work, with its 95 % bootstrap interval. Roof: the lower of memory and arithmetic at the case's intensity."
+        "Median with its 95 % order-statistic interval. Ratio: times as fast as the fastest baseline for the same "
+        "work; of pairs, with an order-statistic interval, where the samples were taken in turn, else of medians with "
+        "a bootstrap interval. Roof: the lower of memory and arithmetic at the case's intensity."
     )
     return Table("Every measured GEMM of the record", columns, rows, note)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from narrowbench.report.load import Material
 from narrowbench.report.roof_axes import KnownRoofs
-from narrowbench.report.roofs import MEMORY, measured_roofs
+from narrowbench.report.roofs import MEMORY, ROOF_DATA, measured_roofs
 from narrowbench.report.select import Place, modes, places, timed
 from narrowbench.report.style import format_in_words
 from narrowbench.report.tables import Column, Table, measured, percent
@@ -31,7 +31,8 @@ def table(material: Material) -> Table:
     ]
     note = (
         "Bandwidth counts reads plus writes: the better of reading and copying. Median with its 95 % order-statistic "
-        "interval; share: measured of data sheet, dense."
+        "interval; share: measured of data sheet, dense. Zeros toggle no bits: arithmetic at the highest clock; "
+        "normal data: what the power of the board leaves of it."
     )
     return Table("Measured roofs of the devices of the record", columns, rows, note)
 
@@ -39,8 +40,14 @@ def table(material: Material) -> Table:
 def _rows(material: Material, place: Place, mode: str) -> Iterator[list[Any]]:
     profile = material.profiles.get(place.device)
     sheet = KnownRoofs() if profile is None else KnownRoofs.of(profile)
-    for key, roof in measured_roofs(material.origin("record"), place, mode, held_only=True).items():
+    found = [
+        (data, key, roof)
+        for data in ROOF_DATA
+        for key, roof in measured_roofs(material.origin("record"), place, mode, data, held_only=True).items()
+        if key != MEMORY or data == "normal"
+    ]
+    for data, key, roof in found:
         promised = sheet.bandwidth if key == MEMORY else sheet.arithmetic.get(key)
-        unit, name = ("B/s", "memory") if key == MEMORY else ("FLOP/s", format_in_words(key))
+        unit, name = ("B/s", "memory") if key == MEMORY else ("FLOP/s", f"{format_in_words(key)} on {data}")
         share = None if promised is None else roof.value / promised
         yield [material.place_name(place), mode, name, unit, roof, promised, share]
