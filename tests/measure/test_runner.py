@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from narrowbench.config import CONFIGS, Campaign, Protocol, load_campaign, load_protocol
+from narrowbench.config import CONFIGS, Campaign, Protocol, load_campaign, load_protocol, load_suite
 from narrowbench.errors import DeviceBusyError
 from narrowbench.measure import bench, gemm, launches, lock, provenance, recording, roofs, runner, sampling
 from narrowbench.measure.devices import LocalDevice, local_devices
@@ -232,26 +232,40 @@ def test_a_campaign_goes_through_its_jobs_and_leaves_what_its_budget_does_not_al
 
     def reports(budget_s: float | None) -> list[runner.JobReport]:
         jobs = list(runner.run_campaign(cpu, planned, protocol, tmp_path, budget_s))
-        files = [tmp_path / cpu.slug / name for name in ("roofs", "xla_dot_f32/smoke", "xla_dot_bf16/smoke")]
+        files = [tmp_path / cpu.slug / name for name in ("xla_dot_f32/smoke", "xla_dot_bf16/smoke", "roofs")]
         assert [out for out, _ in jobs] == [file.with_suffix(".jsonl") for file in files]
-        return [report for _, report in jobs[1:]]
+        return [report for _, report in jobs[:-1]]
 
     assert [len(report.left) for report in reports(0.0)] == [4, 4]
     assert [report.done for report in reports(None)] == [{"ok": 4}] * 2
     assert [report.skipped for report in reports(None)] == [4, 4]
 
 
-@pytest.mark.parametrize(("platform", "together"), [("cpu", 1), ("cuda", runner._PREPARED_TOGETHER)])
-def test_nothing_is_prepared_while_something_is_measured(tmp_path: Path, platform: str, together: int) -> None:
+def test_nothing_is_prepared_while_something_is_measured(tmp_path: Path) -> None:
     order: list[str] = []
-    tasks = [
-        runner.Task(str(i), lambda _: order.append("prepare"), lambda _, __: [order.append("measure")][:0])
-        for i in range(8)
+
+    def task(beside: bool) -> runner.Task:
+        prepare, measure = (f"{step}{'' if beside else ' alone'}" for step in ("prepare", "measure"))
+        return runner.Task("", lambda _: order.append(prepare), lambda _, __: [order.append(measure)][:0], beside)
+
+    most = runner._PREPARED_TOGETHER
+    tasks = [*[task(True)] * (most + 1), task(False), *[task(True)] * 2]
+    runner.run_tasks("test", tasks, SimpleNamespace(), tmp_path / "rows.jsonl", None)
+    batches = [["prepare"] * most, ["measure"] * most, ["prepare", "measure"], ["prepare alone", "measure alone"]]
+    assert order == [step for batch in [*batches, ["prepare"] * 2, ["measure"] * 2] for step in batch]
+
+
+def test_own_kernels_alone_are_prepared_side_by_side(campaign: Campaign) -> None:
+    shape = load_suite("smoke").shapes[0]
+    setting = campaign.settings("cpu", "xla_dot_f32", "smoke")[0]
+    beside = {
+        kernel: runner._single(runner.case_of(kernel, "smoke", shape, setting, 0)).beside
+        for kernel in ("xla_dot_bf16", "xla_dot_fp8_e4m3", "hopper_wgmma_fp8", "blackwell_tcgen05_bf16")
+    }
+    assert [kernel for kernel, is_beside in beside.items() if is_beside] == [
+        "hopper_wgmma_fp8",
+        "blackwell_tcgen05_bf16",
     ]
-    device = SimpleNamespace(platform=platform)
-    runner.run_tasks("test", tasks, SimpleNamespace(device=device), tmp_path / "rows.jsonl", None)
-    batches = [min(together, 8 - first) for first in range(0, 8, together)]
-    assert order == [step for size in batches for step in ["prepare"] * size + ["measure"] * size]
 
 
 def test_a_second_run_at_once_is_refused(run: Callable[..., runner.JobReport], cpu: LocalDevice) -> None:

@@ -82,13 +82,13 @@ def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, i
         interpret=_mosaic_gpu.interpret_params(interpret),
         kernel_name=name,
     )
-    result: jax.Array = kernel(qa.codes, qb.codes, _scale(qa, qb))
+    result: jax.Array = kernel(qa.codes, qb.codes, _scale(qa), _scale(qb))
     return result
 
 
-def _scale(a: QuantizedArray, b: QuantizedArray) -> jax.Array:
-    factors = [operand.tensor_scale for operand in (a, b) if operand.tensor_scale is not None]
-    return functools.reduce(jnp.multiply, factors, jnp.ones(1, jnp.float32))
+def _scale(operand: QuantizedArray) -> jax.Array:
+    """The tensor scale as the kernel reads it; the kernel multiplies the two, for a launch of its own costs more."""
+    return jnp.ones(1, jnp.float32) if operand.tensor_scale is None else operand.tensor_scale.reshape(1)
 
 
 def _empty_barrier(config: Config) -> Any:
@@ -102,7 +102,8 @@ def _empty_barrier(config: Config) -> Any:
 def _body(  # noqa: C901 (the device code of one kernel; its closures are its phases)
     a_gmem: Any,
     b_gmem: Any,
-    scale_gmem: Any,
+    a_scale_gmem: Any,
+    b_scale_gmem: Any,
     out_gmem: Any,
     a_buffer: Any,
     b_buffer: Any,
@@ -180,7 +181,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     @pl.when(role < CONSUMERS)
     def _consume() -> None:
         plgpu.set_max_registers(CONSUMER_REGISTERS, action="increase")
-        scale = scale_gmem[0]
+        scale = a_scale_gmem[0] * b_scale_gmem[0]
         row_in_tile = role * m_wg if config.split == "m" else 0
         column_in_tile = role * n_wg if config.split == "n" else 0
 

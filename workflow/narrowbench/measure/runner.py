@@ -47,7 +47,7 @@ class JobReport:
 def run_campaign(
     device: LocalDevice, campaign: Campaign, protocol: Protocol, raw: Path, budget_s: float | None
 ) -> Iterator[tuple[Path, JobReport]]:
-    """Measure the device's roofs and every job of the campaign in this process, each into its file below `raw`.
+    """Measure every job of the campaign and the device's roofs in this process, each into its file below `raw`.
 
     With a budget, each job may use its share of what is left, and what it leaves is for another run. Yields the file
     and what was done, job by job. Raises as `run_job`.
@@ -55,13 +55,18 @@ def run_campaign(
     jobs = campaign.jobs(device.device_class)
     deadline_s = None if budget_s is None else time.monotonic() + budget_s
     folder = raw / device.slug
-    yield folder / "roofs.jsonl", run_roofs(device, campaign, protocol, folder / "roofs.jsonl")
+
+    def within_share_of(waiting: int) -> Campaign:
+        if deadline_s is None:
+            return campaign
+        return campaign.model_copy(update={"job_budget_s": max(0.0, deadline_s - time.monotonic()) / waiting})
+
     for number, (kernel, suite) in enumerate(jobs):
-        if deadline_s is not None:
-            share_s = max(0.0, deadline_s - time.monotonic()) / (len(jobs) - number)
-            campaign = campaign.model_copy(update={"job_budget_s": share_s})
         out = folder / kernel / f"{suite}.jsonl"
-        yield out, run_job(device, kernel, suite, campaign, protocol, out)
+        share = within_share_of(len(jobs) - number + 1)
+        yield out, run_job(device, kernel, suite, share, protocol, out)
+    out = folder / "roofs.jsonl"
+    yield out, run_roofs(device, within_share_of(1), protocol, out)
 
 
 def run_job(
@@ -156,15 +161,20 @@ def _told(samples_s: list[float], base_s: list[float]) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """Something to be measured, in two steps: what may happen beside other tasks' first step, and what may not."""
+    """Something to be measured, in two steps.
+
+    prepare:     compiles and checks; beside other tasks' where `beside` says that this harms none of them.
+    measure:     samples, alone on host and device.
+    """
 
     name: str
     prepare: Callable[[Bench], Any]
     measure: Callable[[Any, Bench], list[Row]]
+    beside: bool = False
 
 
-#: Tasks prepared side by side on an accelerator. Compiling is most of a case's time there and uses the host alone; more
-#: would only hold more operands in memory.
+#: Tasks prepared side by side. Compiling is most of a case's time on an accelerator and uses the host alone; more would
+#: only hold more operands in memory.
 _PREPARED_TOGETHER = 6
 
 
@@ -173,13 +183,11 @@ def run_tasks(
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Run tasks, each measured alone, storing the rows of each at once: rows by status, and tasks left over by name."""
     started_s = time.monotonic()
-    together = 1 if bench.device.platform == "cpu" else _PREPARED_TOGETHER
     done: Counter[str] = Counter()
-    with telling(title, len(tasks)) as tell, ThreadPoolExecutor(together) as pool:
-        for first in range(0, len(tasks), together):
-            if budget_s is not None and time.monotonic() - started_s >= budget_s:
-                return dict(done), tuple(task.name for task in tasks[first:])
-            batch = tasks[first : first + together]
+    left = list(tasks)
+    with telling(title, len(tasks)) as tell, ThreadPoolExecutor(_PREPARED_TOGETHER) as pool:
+        while left and (budget_s is None or time.monotonic() - started_s < budget_s):
+            batch = left[: _PREPARED_TOGETHER if all(task.beside for task in left[:_PREPARED_TOGETHER]) else 1]
             # All are ready before the first is measured: nothing else then runs on the host or the device.
             ready = list(pool.map(lambda task: task.prepare(bench), batch))
             for task, prepared in zip(batch, ready, strict=True):
@@ -189,7 +197,8 @@ def run_tasks(
                     jsonl.append(out, row)
                     done[row.status] += 1
                 tell.end("; ".join(outcome_of(row) for row in rows))
-    return dict(done), ()
+            left = left[len(batch) :]
+    return dict(done), tuple(task.name for task in left)
 
 
 def case_of(kernel: str, suite: str, shape: Shape, setting: Setting, seed: int) -> GemmCase:
@@ -277,7 +286,12 @@ def _task(cases: Sequence[GemmCase], session: str | None) -> Task:
         except Exception as error:
             return [*rows, *(failure(case, bench.device, error) for case, _ in good)]
 
-    return Task(" against ".join(name_of(case) for case in cases), prepare_all, measure)
+    return Task(" against ".join(name_of(case) for case in cases), prepare_all, measure, _can_be_prepared_beside(cases))
+
+
+def _can_be_prepared_beside(cases: Sequence[GemmCase]) -> bool:
+    """Whether these are the GPU's own kernels: XLA times its choices while it compiles, and must do so undisturbed."""
+    return all(kernel_named(case.kernel).arch in ("hopper", "blackwell") for case in cases)
 
 
 def _prepared(case: GemmCase, bench: Bench) -> Prepared | Exception:
