@@ -161,8 +161,14 @@ def compiled_row(kernel: str = "hopper_wgmma_fp8") -> Row:
     """A row of evidence `compiled`: resources, no time."""
     record = gemm_row(kernel).model_dump()
     nothing = dict.fromkeys(("timing", "energy", "energy_reason", "clocks", "clocks_reason", "accuracy"))
-    resources = {"hlo_calls": ["mosaic_gpu_v2"], "upcast": None, "registers": 168, "spill_bytes": 0, "target": "9.0"}
-    return Row.model_validate(record | nothing | {"evidence": "compiled", "compile": resources})
+    resources = {"hlo_calls": [], "upcast": None, "registers": 168, "spill_bytes": 0, "target": "sm_90a"}
+    resources["instructions"] = {"QGMMA.64x256x32.F32.E4M3.E4M3": 4, "UTMALDG.2D": 2, "UTMASTG.2D": 4}
+    case = {
+        key: record["case"][key] for key in ("kernel", "suite", "m", "n", "k", "a_format", "b_format", "out_format")
+    }
+    config = {"stages": 4}
+    changes = {"case": case | {"kind": "compile", "config": config}, "config": config, "compile": resources}
+    return Row.model_validate(record | nothing | {"evidence": "compiled"} | changes)
 
 
 def unsupported_row() -> Row:

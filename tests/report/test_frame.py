@@ -61,7 +61,7 @@ def test_nothing_stands_in_for_what_is_missing(make_row: Callable[..., Row]) -> 
 
 def test_rows_of_every_kind_make_one_line_each(frame: pd.DataFrame, rows: list[Row]) -> None:
     assert len(frame) == len(rows)
-    assert set(frame.kind) == {"gemm", "roof"}
+    assert set(frame.kind) == {"gemm", "roof", "compile"}
     roofs = frame[frame.kind == "roof"]
     assert roofs[roofs.quantity == "read"].bytes_per_s.notna().all()
     assert roofs[roofs.quantity == "flop"].flop_per_s.notna().all()

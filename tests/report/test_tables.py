@@ -12,6 +12,7 @@ from narrowbench.report import tables
 from narrowbench.report.catalogue import TABLE_SUFFIXES, TABLES, tabulate
 from narrowbench.report.load import Material
 from narrowbench.report.select import Reading
+from narrowbench.report.tab_compiled import table as tab_compiled
 from narrowbench.report.tab_gemm import table as tab_gemm
 from narrowbench.report.tab_provenance import table as tab_provenance
 from narrowbench.report.tab_roofs import table as tab_roofs
@@ -98,6 +99,13 @@ def test_summary_counts_what_the_intervals_allow(frame: pd.DataFrame) -> None:
         assert record["geometric_mean_ratio"] == pytest.approx(1.03, rel=0.01)
 
 
+def test_compiled_kernels_show_their_tensor_core_instructions(frame: pd.DataFrame) -> None:
+    (record,) = _records(tab_compiled(Material(frame)))
+    assert record["multiplies"] == "QGMMA.64x256x32.F32.E4M3.E4M3 ×4"
+    assert record["loads"] == 2
+    assert record["device"] == "NVIDIA H200 SXM"
+
+
 def test_roofs_are_beside_the_data_sheet_where_there_is_one(frame: pd.DataFrame) -> None:
     records = _records(tab_roofs(Material(frame)))
     memory = next(r for r in records if r["device"] == "NVIDIA H200 SXM" and r["roof"] == "memory")
@@ -107,6 +115,9 @@ def test_roofs_are_beside_the_data_sheet_where_there_is_one(frame: pd.DataFrame)
 
 def test_provenance_lists_every_version_that_differs(frame: pd.DataFrame) -> None:
     other = frame.copy()
-    other.loc[other.index[0], "versions"] = json.dumps({"jax": "0.99"})
-    values = {(r["device"], r["what"]): r["value"] for r in _records(tab_provenance(Material(other)))}
-    assert values["NVIDIA H200 SXM", "version of jax"] == "0.11.2, 0.99"
+    index = other.index[(other.device == "nvidia-h200") & (other.evidence == "measured")][0]
+    other.loc[index, "versions"] = json.dumps({"jax": "0.99"})
+    records = {(r["device"], r["evidence"]): r for r in _records(tab_provenance(Material(other)))}
+    assert records["NVIDIA H200 SXM", "measured"]["versions"] == "driver synthetic, jax 0.11.2 and 0.99"
+    assert records["NVIDIA H200 SXM", "measured"]["other"] == 1
+    assert records["NVIDIA H200 SXM", "compiled"]["ok"] == 1

@@ -18,7 +18,7 @@ _COLUMNS = 5
 #: Rates that the panels show: those of the suite's formats (FP16 runs as fast as BF16 wherever both are given).
 _KEYS = ("f32", "bf16", "fp8", "fp6", "fp4")
 _NOTE = (
-    "Data sheets, not measurements: dense rates and nominal bandwidth, each with its source in tab_devices.\n"
+    "Data sheets, not measurements: dense rates and nominal bandwidth, each with a source in its device profile.\n"
     "The list in a panel names its roofs from top to bottom, TFLOP/s; an unknown rate is left out."
 )
 

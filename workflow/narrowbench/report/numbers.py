@@ -123,6 +123,7 @@ def _of_sheets(material: Material) -> Named:
 
 def _of_device(record: Material, place: Place) -> Named:
     lines = at(record.frame, place)
+    lines = lines[lines.evidence == "measured"]
     name = place.device
     yield f"{name}/rows", Number.plain(len(lines))
     for status in ("ok", "unsupported", "failed", "unstable"):

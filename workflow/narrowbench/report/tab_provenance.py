@@ -1,52 +1,71 @@
-"""`tab_provenance`: where the record comes from, device by device."""
+"""`tab_provenance`: where the record comes from, device by device and kind of evidence by kind."""
 
 import json
-from collections import Counter
-from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
 from narrowbench.report.load import Material
-from narrowbench.report.tables import Column, Table
+from narrowbench.report.tables import Column, Table, count
+
+_HASHES = ("device_uuid_hash", "host_hash", "git_commit", "sources_sha256", "environment_sha256")
 
 
 def table(material: Material) -> Table:
-    """Lines of device, what, and its value; several values where rows differ."""
-    columns = [Column("device", "device"), Column("what", "what"), Column("value", "value")]
-    frame = material.origin("record")
-    rows = [
-        [material.device_name(str(device)), what, value]
-        for device, lines in frame.groupby("device")
-        for what, value in _facts(lines)
-        if value
+    """A line a device and evidence; several values where its rows differ."""
+    columns = [
+        Column("device", "device"),
+        Column("evidence", "evidence"),
+        count("ok", "valid"),
+        count("other", "other rows"),
+        count("edited", "of edited tree"),
+        Column("first_utc", "from (UTC)", _minute),
+        Column("last_utc", "to (UTC)", _minute),
+        Column("device_uuid_hash", "device hash"),
+        Column("host_hash", "host hash"),
+        Column("git_commit", "commit"),
+        Column("sources_sha256", "sources"),
+        Column("environment_sha256", "environment"),
+        Column("timer", "timer"),
+        Column("meter", "meter"),
+        Column("versions", "versions"),
     ]
-    return Table("Where the record comes from", columns, rows, "Hashes are cut to their first twelve digits.")
+    groups = material.origin("record").groupby(["device", "evidence"])
+    rows = [_row(material, lines) for _, lines in groups]
+    note = (
+        "Hashes, commits among them, are cut to their first eight digits. Other rows: unsupported, failed or unstable."
+    )
+    return Table("Where the record comes from", columns, rows, note)
 
 
-def _facts(lines: pd.DataFrame) -> Iterator[tuple[str, str]]:
-    outcomes = Counter(f"{evidence} {status}" for evidence, status in zip(lines.evidence, lines.status, strict=True))
-    yield "rows", ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
-    yield "device kind", _all(lines.device_kind)
-    yield "device (UUID hash)", _all(lines.device_uuid_hash.str[:12])
-    yield "host (hash)", _all(lines.host_hash.str[:12])
-    yield "measured (UTC)", " to ".join(sorted({lines.utc_time.min(), lines.utc_time.max()}))
-    yield "commit", _all(lines.git_commit.str[:12])
-    yield "edited tree", str(int(lines.git_dirty.fillna(value=False).sum())) + " rows"
-    yield "sources (SHA-256)", _all(lines.sources_sha256.str[:12])
-    yield "environment (SHA-256)", _all(lines.environment_sha256.str[:12])
-    yield "timer", _all(lines.timing_method)
-    yield "energy meter", _all(lines.energy_meter)
-    yield from _versions(lines)
+def _row(material: Material, lines: pd.DataFrame) -> list[Any]:
+    first = lines.iloc[0]
+    return [
+        material.device_name(first.device),
+        first.evidence,
+        int((lines.status == "ok").sum()),
+        int((lines.status != "ok").sum()),
+        int(lines.git_dirty.fillna(value=False).sum()),
+        lines.utc_time.min(),
+        lines.utc_time.max(),
+        *(_all(lines[name].str[:8]) for name in _HASHES),
+        _all(lines.timing_method),
+        _all(lines.energy_meter),
+        _versions(lines),
+    ]
 
 
-def _versions(lines: pd.DataFrame) -> Iterator[tuple[str, str]]:
+def _minute(time: str) -> str:
+    return time[:16].replace("T", " ")
+
+
+def _versions(lines: pd.DataFrame) -> str:
     found: dict[str, set[str]] = {}
     for text in lines.versions.unique():
         for name, version in json.loads(text).items():
             found.setdefault(name, set()).add(str(version))
-    for name in sorted(found):
-        yield f"version of {name}", ", ".join(sorted(found[name]))
+    return ", ".join(f"{name} {' and '.join(sorted(versions))}" for name, versions in sorted(found.items()))
 
 
-def _all(values: pd.Series) -> str:
-    return ", ".join(sorted({str(value) for value in values.dropna()}))
+def _all(values: pd.Series) -> str | None:
+    return ", ".join(sorted({str(value) for value in values.dropna()})) or None
