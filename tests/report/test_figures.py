@@ -12,6 +12,7 @@ from narrowbench.report import frame as frames
 from narrowbench.report import style
 from narrowbench.report.catalogue import FIGURE_SUFFIXES, FIGURES, LOCAL_FIGURES, draw
 from narrowbench.report.fig_throughput_by_shape import throughput_by_shape
+from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.shapes import shape_panels
 from narrowbench.store.rows import Row
@@ -85,7 +86,7 @@ def test_each_kernel_has_one_legend_key_however_many_panels(frame: pd.DataFrame)
     with style.house():
         figure = throughput_by_shape(Material(frame), "record")
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == style.in_legend_order(frame[frame.evidence == "measured"].kernel.dropna().unique())
+    assert labels == in_legend_order(frame[frame.evidence == "measured"].kernel.dropna().unique())
     assert len(figure.axes) > len(figure.legends) == 1
 
 

@@ -9,8 +9,8 @@ from narrowbench.report import frame as frames
 from narrowbench.report import page
 from narrowbench.report.catalogue import LOCAL_FIGURES
 from narrowbench.report.explorer import _SHAPES, chart
+from narrowbench.report.kernels import KERNELS
 from narrowbench.report.load import Material
-from narrowbench.report.style import KERNELS
 
 
 def _write(frame: pd.DataFrame, folder: Path) -> str:

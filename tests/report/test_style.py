@@ -7,28 +7,28 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from narrowbench.report import style
+from narrowbench.report import kernels, style
 from narrowgemm.gemm.registry import kernel_names
 
 
 def test_every_kernel_of_the_registry_has_a_style() -> None:
-    assert set(kernel_names()) <= set(style.KERNELS)
+    assert set(kernel_names()) <= set(kernels.KERNELS)
 
 
 def test_baselines_are_those_of_vendors_and_compilers() -> None:
     ours = ("hopper_", "blackwell_", "tpu_")
-    assert all(look.is_baseline != name.startswith(ours) for name, look in style.KERNELS.items())
+    assert all(look.is_baseline != name.startswith(ours) for name, look in kernels.KERNELS.items())
 
 
 @pytest.mark.parametrize("architecture", ["hopper_", "blackwell_", "tpu_"])
 def test_kernels_that_meet_in_a_panel_have_markers_of_their_own(architecture: str) -> None:
-    meet = [look for name, look in style.KERNELS.items() if look.is_baseline or name.startswith(architecture)]
+    meet = [look for name, look in kernels.KERNELS.items() if look.is_baseline or name.startswith(architecture)]
     assert len({look.marker for look in meet}) == len(meet)
 
 
 def test_every_legend_key_is_unique() -> None:
-    keys = style.legend_keys(style.KERNELS)
-    assert [key.get_label() for key in keys] == list(style.KERNELS)
+    keys = style.legend_keys(kernels.KERNELS)
+    assert [key.get_label() for key in keys] == list(kernels.KERNELS)
     looks = [(key.get_color(), key.get_marker(), key.get_linestyle()) for key in keys]
     assert all(one != other for one, other in combinations(looks, 2))
 
@@ -41,13 +41,13 @@ def test_a_kernel_is_in_the_legend_once_and_in_fixed_order() -> None:
 def test_modelled_points_are_hollow_and_say_so() -> None:
     (measured,) = style.legend_keys(["hopper_wgmma_fp8"])
     (modelled,) = style.legend_keys(["hopper_wgmma_fp8"], "modelled")
-    assert measured.get_markerfacecolor() == style.FP8
+    assert measured.get_markerfacecolor() == kernels.FP8
     assert modelled.get_markerfacecolor() == "none"
     assert modelled.get_label() == "hopper_wgmma_fp8 (modelled)"
 
 
 def test_a_kernel_without_style_is_refused_with_the_remedy() -> None:
-    with pytest.raises(ValueError, match=r"hopper_wgmma_fp9.*did you mean hopper_wgmma_fp8.*style\.KERNELS"):
+    with pytest.raises(ValueError, match=r"hopper_wgmma_fp9.*did you mean hopper_wgmma_fp8.*kernels\.KERNELS"):
         style.legend_keys(["hopper_wgmma_fp9"])
 
 

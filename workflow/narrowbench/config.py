@@ -317,7 +317,7 @@ def parse[Model: Settings](model: type[Model], data: object, source: str) -> Mod
         raise ConfigError(f"{source}: " + "; ".join(faults)) from error
 
 
-class _UniqueKeys(yaml.SafeLoader):
+class _UniqueKeys(yaml.CSafeLoader):
     """Refuses a key given twice in a mapping, of which YAML would silently let the last win."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

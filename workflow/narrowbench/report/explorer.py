@@ -5,11 +5,10 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
+from narrowbench.report.kernels import KERNELS, format_in_words, in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.roof_axes import RATE_KEYS, KnownRoofs
-from narrowbench.report.roofs import MEMORY, measured_roofs
+from narrowbench.report.roofs import MEMORY, RATE_KEYS, KnownRoofs, measured_roofs
 from narrowbench.report.select import at, modes, places, timed
-from narrowbench.report.style import KERNELS, format_in_words, in_legend_order
 
 #: Matplotlib's markers -> Vega's shapes: where Vega has no like, the nearest that no other kernel of a device has.
 _SHAPES = {

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from narrowbench.report import style
+from narrowbench.report.kernels import BLACK, in_legend_order, kernel_style
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import bits
 from narrowbench.report.select import at, places, timed
@@ -38,12 +39,12 @@ def _kernel_error(axes: Axes, lines: pd.DataFrame, name: str) -> None:
     axes.set_title(f"{name}: kernel error", loc="left")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
-    for kernel in style.in_legend_order(lines.kernel):
+    for kernel in in_legend_order(lines.kernel):
         worst = lines[lines.kernel == kernel].groupby("k").kernel_error.max().sort_index()
         axes.plot(
             worst.index.astype(int),
             worst.to_numpy(),
-            linestyle=style.kernel_style(kernel).line,
+            linestyle=kernel_style(kernel).line,
             linewidth=0.7,
             **style.marks(kernel),
         )
@@ -63,7 +64,7 @@ def _format_error(axes: Axes, lines: pd.DataFrame) -> None:
             axes.text(0.02, y, "exact", va="center", transform=axes.get_yaxis_transform())
             continue
         spread = [[middle - errors.min()], [errors.max() - middle]]
-        axes.errorbar([middle], [y], xerr=spread, color=style.BLACK, marker="o", elinewidth=0.8, linestyle="none")
+        axes.errorbar([middle], [y], xerr=spread, color=BLACK, marker="o", elinewidth=0.8, linestyle="none")
     axes.set_yticks(range(len(pairs)), [a if a == b else f"{a} × {b}" for a, b in pairs])
     axes.set_ylim(len(pairs) - 0.5, -0.5)
     axes.set_xscale("log")

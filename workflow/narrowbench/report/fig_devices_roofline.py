@@ -7,8 +7,10 @@ from matplotlib.figure import Figure
 
 from narrowbench.models.hardware import DeviceProfile
 from narrowbench.report import style
+from narrowbench.report.kernels import RATE_COLOURS, format_in_words
 from narrowbench.report.load import Material
-from narrowbench.report.roof_axes import SHEET_LINE, KnownRoofs, draw_roof, frame_roofline, list_roofs
+from narrowbench.report.roof_axes import SHEET_LINE, draw_roof, frame_roofline, list_roofs
+from narrowbench.report.roofs import KnownRoofs
 from narrowbench.report.units import quantity
 
 #: From decode (a few FLOP a byte) past the ridge of the fastest device's FP4.
@@ -56,7 +58,7 @@ def _panel(axes: Axes, profile: DeviceProfile) -> None:
     list_roofs(
         axes,
         {
-            f"{', '.join(map(style.format_in_words, keys))}  {rate / 1e12:,.5g}": style.RATE_COLOURS[keys[-1]]
+            f"{', '.join(map(format_in_words, keys))}  {rate / 1e12:,.5g}": RATE_COLOURS[keys[-1]]
             for rate, keys in sorted(by_rate.items())
         },
     )

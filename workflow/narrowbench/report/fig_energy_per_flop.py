@@ -4,6 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from narrowbench.report import style
+from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.select import usual
 from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, positions, shape_panels
@@ -32,7 +33,7 @@ def energy_per_flop(material: Material, *origins: str) -> Figure:
         scale = prefix_of(panel.lines.j_per_flop.median())
         axes.set_ylabel(prefixed("J/FLOP", scale))
         style.scale_to(axes, panel.lines.j_per_flop / 10.0**scale)
-        kernels = style.in_legend_order(panel.lines.kernel)
+        kernels = in_legend_order(panel.lines.kernel)
         for kernel, aside in zip(kernels, style.side_by_side(len(kernels), step=0.15), strict=True):
             of_kernel = panel.lines[panel.lines.kernel == kernel]
             middle, low, high = (of_kernel[f"j_per_flop{end}"] / 10.0**scale for end in ("", "_low", "_high"))

@@ -5,6 +5,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from narrowbench.report import style
+from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.select import at, modes, places, timed
 from narrowbench.report.units import prefix_of, prefixed, rate_prefix
@@ -55,7 +56,7 @@ def _panel(axes: Axes, lines: pd.DataFrame, what: str, column: str, unit: str) -
         return
     scale = rate_prefix(known[column].max()) if unit == "FLOP/s" else prefix_of(known[column].max())
     names = sorted(lines.distribution.unique(), key=lambda name: (name != "normal", name))
-    kernels = style.in_legend_order(lines.kernel)
+    kernels = in_legend_order(lines.kernel)
     for kernel, aside in zip(kernels, style.side_by_side(len(kernels), step=0.15), strict=True):
         of_kernel = known[known.kernel == kernel]
         middle, low, high = (of_kernel[name] / 10.0**scale for name in _with_bounds(column))

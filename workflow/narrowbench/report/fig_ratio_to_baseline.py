@@ -6,6 +6,7 @@ from matplotlib.figure import Figure
 
 from narrowbench.models.statistics import geometric_mean
 from narrowbench.report import style
+from narrowbench.report.kernels import BLACK, in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import speed_ups
 from narrowbench.report.select import usual
@@ -36,8 +37,8 @@ def ratio_to_baseline(material: Material, *origins: str) -> Figure:
 
     def draw(axes: Axes, panel: ShapePanel, position: dict[Shape, int]) -> None:
         axes.set_ylabel("ratio to baseline")
-        axes.axhline(1, color=style.BLACK, linewidth=0.8)
-        kernels = style.in_legend_order(panel.lines.kernel)
+        axes.axhline(1, color=BLACK, linewidth=0.8)
+        kernels = in_legend_order(panel.lines.kernel)
         for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
             of_kernel = panel.lines[panel.lines.kernel == kernel]
             _draw_kernel(axes, of_kernel, kernel, [x + aside for x in positions(of_kernel, position)])

@@ -6,17 +6,17 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from narrowbench.report import style
+from narrowbench.report.kernels import GREY, RATE_COLOURS, format_in_words, in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.roof_axes import (
     MEASURED_LINE,
     SHEET_LINE,
     ZEROS_LINE,
-    KnownRoofs,
     draw_roof,
     frame_roofline,
     list_roofs,
 )
-from narrowbench.report.roofs import MEMORY, measured_roofs, roof_key
+from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs, roof_key
 from narrowbench.report.select import Place, at, modes, places, usual
 from narrowbench.report.units import number, quantity, rate_prefix
 
@@ -53,7 +53,7 @@ def rooflines(material: Material, *origins: str) -> Figure:
     for row, place in zip(grid, found, strict=True):
         for axes, mode in zip(row, columns, strict=True):
             _panel(axes, material, frame, place, mode)
-    roofs = [Line2D([], [], color=style.GREY, label=_LABELS[kind], **look) for kind, look in _LINES.items()]
+    roofs = [Line2D([], [], color=GREY, label=_LABELS[kind], **look) for kind, look in _LINES.items()]
     style.legend_above(figure, style.legend_keys(lines.kernel, with_line=False) + roofs)
     style.footnote(figure, _NOTE)
     return figure
@@ -74,7 +74,7 @@ def _panel(axes: Axes, material: Material, frame: pd.DataFrame, place: Place, mo
         for key in keys:
             draw_roof(axes, roofs, key, span, scale, **_LINES[kind])
     _list(axes, keys, known, scale)
-    for kernel in style.in_legend_order(lines.kernel):
+    for kernel in in_legend_order(lines.kernel):
         _draw_points(axes, lines[lines.kernel == kernel], kernel, scale)
     axes.set_xlim(*span)
     axes.set_ylim(bottom=at(usual(frame), place).flop_per_s.min() / 5 / 10.0**scale)
@@ -112,9 +112,9 @@ def _list(axes: Axes, keys: list[str], known: dict[str, KnownRoofs], scale: int)
     """Every roof of a panel in words, rates in the unit of the axis."""
     bandwidths = {"measured": known["normal data"].bandwidth, "data sheet": known["data sheet"].bandwidth}
     shown = [f"{quantity(value, 'B/s')} {kind}" for kind, value in bandwidths.items() if value is not None]
-    entries = {f"memory: {', '.join(shown)}": style.GREY} if shown else {}
+    entries = {f"memory: {', '.join(shown)}": GREY} if shown else {}
     for key in sorted(keys, key=lambda key: known["normal data"].arithmetic.get(key, 0)):
         rates = {kind: known[kind].arithmetic[key] for kind in _LINES if key in known[kind].arithmetic}
         shown = [f"{number(rate / 10.0**scale)} {kind}" for kind, rate in rates.items()]
-        entries[f"{style.format_in_words(key)}: {', '.join(shown)}"] = style.RATE_COLOURS[key]
+        entries[f"{format_in_words(key)}: {', '.join(shown)}"] = RATE_COLOURS[key]
     list_roofs(axes, entries)

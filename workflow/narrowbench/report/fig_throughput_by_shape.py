@@ -4,6 +4,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from narrowbench.report import style
+from narrowbench.report.kernels import in_legend_order, kernel_style
 from narrowbench.report.load import Material
 from narrowbench.report.select import usual
 from narrowbench.report.shapes import Shape, ShapePanel, by_layer, draw_panels, positions, shape_panels
@@ -30,7 +31,7 @@ def throughput_by_shape(material: Material, *origins: str) -> Figure:
         scale = rate_prefix(panel.lines.flop_per_s.max())
         axes.set_ylabel(prefixed("FLOP/s", scale))
         style.scale_to(axes, panel.lines.flop_per_s / 10.0**scale)
-        for kernel in style.in_legend_order(panel.lines.kernel):
+        for kernel in in_legend_order(panel.lines.kernel):
             for layer in by_layer(panel.lines[panel.lines.kernel == kernel]):
                 middle, low, high = (layer[f"flop_per_s{end}"] / 10.0**scale for end in ("", "_low", "_high"))
                 axes.errorbar(
@@ -38,7 +39,7 @@ def throughput_by_shape(material: Material, *origins: str) -> Figure:
                     middle,
                     yerr=[middle - low, high - middle],
                     elinewidth=0.6,
-                    linestyle=style.kernel_style(kernel).line,
+                    linestyle=kernel_style(kernel).line,
                     linewidth=0.7,
                     markersize=3,
                     **style.marks(kernel),

@@ -19,8 +19,7 @@ from narrowbench.models.claims import verdict_counts
 from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_medians
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import bits, energy_savings, speed_ups
-from narrowbench.report.roof_axes import KnownRoofs
-from narrowbench.report.roofs import MEMORY, measured_roofs
+from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs
 from narrowbench.report.select import Place, Reading, at, is_native, places, reading, timed, usual
 from narrowbench.report.tab_gemm import RoofShares
 from narrowbench.report.tab_summary import table as summary

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from narrowbench.models.statistics import Ratio, fewest_samples, paired_ratio, ratio_of_medians
+from narrowbench.report.kernels import kernel_style
 from narrowbench.report.select import SAME_WORK, is_native
-from narrowbench.report.style import kernel_style
 from narrowgemm.formats.spec import format_named
 
 

@@ -1,10 +1,11 @@
 """Measured roofs of a device out of the frame, and whether every point lies below its own."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 import pandas as pd
 
-from narrowbench.models.hardware import rate_key
+from narrowbench.models.hardware import DeviceProfile, Rates, rate_key
 from narrowbench.models.roofline import RoofedPoint, check_below_roofs
 from narrowbench.report.select import Place, Reading, at, modes, places, reading, timed
 
@@ -13,6 +14,25 @@ MEMORY = "memory"
 #: Data that arithmetic roofs are measured on. Zeros toggle no bits: what the units do at the highest clock. Normal
 #: data: what a board's power leaves of that.
 ROOF_DATA = ("zeros", "normal")
+
+
+#: Keys of floating-point rates, from wide to narrow. Integer rates are no FLOP/s.
+RATE_KEYS = tuple(name for name in Rates.model_fields if name not in ("dense", "int8", "int4"))
+
+
+@dataclass(frozen=True)
+class KnownRoofs:
+    """The roofs of one device that are known: bytes/s of its memory, FLOP/s by key of the rate."""
+
+    bandwidth: float | None = None
+    arithmetic: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, profile: DeviceProfile) -> Self:
+        """Those of a data sheet, dense."""
+        rates = {key: getattr(profile.rates_flop_per_s, key).value for key in RATE_KEYS}
+        known = {key: rate for key, rate in rates.items() if rate is not None}
+        return cls(profile.memory.bandwidth_bytes_per_s.value, known)
 
 
 def measured_roofs(

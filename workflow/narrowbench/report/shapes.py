@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from narrowbench.report import style
+from narrowbench.report.kernels import GREY
 from narrowbench.report.load import Material
 from narrowbench.report.select import Place, at, modes, places
 
@@ -139,9 +140,7 @@ def _label_shapes(axes: Axes, shapes: Sequence[Shape]) -> None:
 
 def _bracket(axes: Axes, first: int, last: int, text: str) -> None:
     across = axes.get_xaxis_transform()
-    axes.plot(
-        [first - 0.3, last + 0.3], [-0.26, -0.26], transform=across, clip_on=False, color=style.GREY, linewidth=0.6
-    )
+    axes.plot([first - 0.3, last + 0.3], [-0.26, -0.26], transform=across, clip_on=False, color=GREY, linewidth=0.6)
     is_wide = last - first >= 3
     axes.text(
         (first + last) / 2,

@@ -4,9 +4,9 @@ from typing import Any
 
 import pandas as pd
 
+from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.select import timed
-from narrowbench.report.style import in_legend_order
 from narrowbench.report.tables import Column, Table, count
 from narrowbench.report.units import scientific
 

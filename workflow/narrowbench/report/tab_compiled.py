@@ -6,8 +6,8 @@ from typing import Any
 
 import pandas as pd
 
+from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.style import in_legend_order
 from narrowbench.report.tables import Column, Table, count
 
 #: Mnemonics of Hopper's and Blackwell's tensor-core instructions (HGMMA, QGMMA; UTCHMMA, UTCQMMA, UTCOMMA), and of the

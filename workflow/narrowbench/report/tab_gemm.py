@@ -5,8 +5,7 @@ import pandas as pd
 from narrowbench.models.roofline import Roofs
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import speed_ups
-from narrowbench.report.roof_axes import KnownRoofs
-from narrowbench.report.roofs import MEMORY, measured_roofs, roof_key
+from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs, roof_key
 from narrowbench.report.select import Place, Reading, reading, timed
 from narrowbench.report.tables import Column, Table, count, measured, percent, ratio, scaled
 

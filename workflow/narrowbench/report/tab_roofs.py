@@ -3,11 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from narrowbench.report.kernels import format_in_words
 from narrowbench.report.load import Material
-from narrowbench.report.roof_axes import KnownRoofs
-from narrowbench.report.roofs import MEMORY, ROOF_DATA, measured_roofs
+from narrowbench.report.roofs import MEMORY, ROOF_DATA, KnownRoofs, measured_roofs
 from narrowbench.report.select import Place, modes, places, timed
-from narrowbench.report.style import format_in_words
 from narrowbench.report.tables import Column, Table, measured, percent
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import pandas as pd
 
 from narrowbench.models.statistics import geometric_mean
+from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import Comparison, speed_ups
 from narrowbench.report.select import usual
-from narrowbench.report.style import in_legend_order
 from narrowbench.report.tab_gemm import RoofShares
 from narrowbench.report.tables import Column, Table, count, percent
 
