@@ -26,8 +26,7 @@ $(READY): $(LOCK)
 		"is one: install it and run make again." >&2; exit 1; fi
 	@echo "Installing the environment of $(LOCK) into $(VENV): half a gigabyte, a minute or two"
 	$(PYTHON) -m venv --clear $(VENV)
-	@# Byte code is made on first import; making all of it here takes longer than the installation itself.
-	$(VENV)/bin/python -m pip install -qq --no-compile --require-hashes -r $(LOCK)
+	$(VENV)/bin/python -m pip install -qq --require-hashes -r $(LOCK)
 	$(VENV)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
 	@touch $@
 
