@@ -1,14 +1,16 @@
 """A device made ready for a job: the lock is held, JAX runs on it, and its timer, clocks and meter are open."""
 
+import os
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import jax
 
-from narrowbench.config import Protocol
+from narrowbench.config import ROOT, Protocol
 from narrowbench.measure.accuracy import Checked
 from narrowbench.measure.clocks import Poller, Source, open_source
 from narrowbench.measure.cupti import Cupti, CuptiError
@@ -65,8 +67,10 @@ def use_with_jax(device: LocalDevice) -> Any:
     Raises RuntimeError if JAX found another device, as when it was in use before this was called.
     """
     jax.config.update("jax_platforms", _PLATFORMS[device.platform])
-    if device.platform == "cuda" and device.ordinal is not None:
-        jax.config.update("jax_cuda_visible_devices", str(device.ordinal))
+    if device.platform == "cuda":
+        keep_autotuning(ROOT / "build" / "xla_autotune")
+        if device.ordinal is not None:
+            jax.config.update("jax_cuda_visible_devices", str(device.ordinal))
     found = jax.devices()[0]
     if found.platform != _JAX_NAME[device.platform]:
         raise RuntimeError(
@@ -74,6 +78,17 @@ def use_with_jax(device: LocalDevice) -> Any:
             f"measure in a process that has not used JAX yet"
         )
     return found
+
+
+def keep_autotuning(folder: Path) -> None:
+    """Have XLA keep its timed choices of a dot in files, so that every job here makes the same one, and makes it once.
+
+    It takes up to 25 s to choose for one FP8 shape on an H200. Has no effect once JAX has found its devices.
+    """
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "--xla_gpu_per_fusion_autotune_cache_dir" not in flags:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_per_fusion_autotune_cache_dir={folder}".strip()
 
 
 def open_timer(device: LocalDevice) -> Timer:
