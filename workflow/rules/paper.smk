@@ -6,7 +6,8 @@ rule figure:
     input:
         "build/frames/record.parquet",
     output:
-        multiext("figures/{stem}", ".pdf", ".svg", ".png"),
+        multiext("figures/{stem}", ".pdf", ".png"),
+        report("figures/{stem}.svg", category="Record", labels={"figure": "{stem}"}),
     log:
         "build/logs/figure/{stem}.log",
     wildcard_constraints:
@@ -53,7 +54,9 @@ rule paper:
         expand("figures/{stem}.svg", stem=FIGURES),
         expand("paper/tables/{stem}.typ", stem=TABLES),
     output:
-        "paper/narrowgemm.pdf",
+        report(
+            "paper/narrowgemm.pdf", category="Record", labels={"figure": "the paper"}
+        ),
     log:
         "build/logs/paper.log",
     shell:

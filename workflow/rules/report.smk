@@ -5,7 +5,12 @@ rule local_figure:
     input:
         "build/frames/all.parquet",
     output:
-        multiext("report/figures/{stem}", ".pdf", ".svg", ".png"),
+        multiext("report/figures/{stem}", ".pdf", ".png"),
+        report(
+            "report/figures/{stem}.svg",
+            category="This machine",
+            labels={"figure": "{stem}"},
+        ),
     log:
         "build/logs/figure/{stem}.log",
     wildcard_constraints:
@@ -21,7 +26,11 @@ rule report:
         frame="build/frames/all.parquet",
         figures=expand("report/figures/{stem}.svg", stem=LOCAL_FIGURES),
     output:
-        "report/index.html",
+        report(
+            "report/index.html",
+            category="This machine",
+            labels={"figure": "explorer, and all on one page"},
+        ),
     log:
         "build/logs/report.log",
     shell:
