@@ -34,7 +34,7 @@ def energy_per_flop(material: Material, *origins: str) -> Figure:
         axes.set_ylabel(prefixed("J/FLOP", scale))
         style.scale_to(axes, panel.lines.j_per_flop / 10.0**scale)
         kernels = in_legend_order(panel.lines.kernel)
-        for kernel, aside in zip(kernels, style.side_by_side(len(kernels), step=0.15), strict=True):
+        for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
             of_kernel = panel.lines[panel.lines.kernel == kernel]
             middle, low, high = (of_kernel[f"j_per_flop{end}"] / 10.0**scale for end in ("", "_low", "_high"))
             axes.errorbar(

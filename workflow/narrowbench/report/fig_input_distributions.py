@@ -57,7 +57,7 @@ def _panel(axes: Axes, lines: pd.DataFrame, what: str, column: str, unit: str) -
     scale = rate_prefix(known[column].max()) if unit == "FLOP/s" else prefix_of(known[column].max())
     names = sorted(lines.distribution.unique(), key=lambda name: (name != "normal", name))
     kernels = in_legend_order(lines.kernel)
-    for kernel, aside in zip(kernels, style.side_by_side(len(kernels), step=0.15), strict=True):
+    for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
         of_kernel = known[known.kernel == kernel]
         middle, low, high = (of_kernel[name] / 10.0**scale for name in _with_bounds(column))
         axes.errorbar(

@@ -31,11 +31,12 @@ def throughput_by_shape(material: Material, *origins: str) -> Figure:
         scale = rate_prefix(panel.lines.flop_per_s.max())
         axes.set_ylabel(prefixed("FLOP/s", scale))
         style.scale_to(axes, panel.lines.flop_per_s / 10.0**scale)
-        for kernel in in_legend_order(panel.lines.kernel):
+        kernels = in_legend_order(panel.lines.kernel)
+        for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
             for layer in by_layer(panel.lines[panel.lines.kernel == kernel]):
                 middle, low, high = (layer[f"flop_per_s{end}"] / 10.0**scale for end in ("", "_low", "_high"))
                 axes.errorbar(
-                    positions(layer, position),
+                    [x + aside for x in positions(layer, position)],
                     middle,
                     yerr=[middle - low, high - middle],
                     elinewidth=0.6,

@@ -112,8 +112,9 @@ def scale_to(axes: Axes, values: pd.Series) -> None:
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))
 
 
-def side_by_side(count: int, step: float = 0.22) -> list[float]:
-    """Offsets that keep the points of several kernels at one position apart."""
+def side_by_side(count: int) -> list[float]:
+    """Offsets that keep the points of several kernels at one position apart, and positions apart from each other."""
+    step = min(0.2, 0.6 / count)
     return [step * (index - (count - 1) / 2) for index in range(count)]
 
 
