@@ -108,6 +108,20 @@ def test_a_point_between_a_roofs_median_and_its_fast_samples_is_not_above_it(fra
     check(busy)
 
 
+def test_a_gemm_on_zeros_is_a_roof_itself(frame: pd.DataFrame) -> None:
+    place = Place("record", "nvidia-h200")
+    lines = timed(frame)
+    index = lines.index[(lines.kernel == "hopper_wgmma_fp8") & (lines.m == 8192) & (lines["mode"] == "burst")][0]
+    on_zeros = frame.copy()
+    on_zeros.loc[index, "distribution"] = "zeros"
+    for name in ("flop_per_s", "flop_per_s_low", "flop_per_s_high"):
+        on_zeros.loc[index, name] *= 2.0
+    check(on_zeros)
+    rate = float(on_zeros.loc[index, "flop_per_s"])
+    assert measured_roofs(on_zeros, place, "burst", "zeros")["fp8"].value == rate
+    assert measured_roofs(on_zeros, place, "burst", "normal") == measured_roofs(frame, place, "burst", "normal")
+
+
 def test_a_mode_without_roofs_has_those_of_a_burst(frame: pd.DataFrame) -> None:
     place = Place("record", "nvidia-h200")
     burst = measured_roofs(frame, place, "burst")
