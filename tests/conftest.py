@@ -35,6 +35,15 @@ _TIMING: dict[str, Any] = {
     },
 }
 
+_ACCURACY: dict[str, Any] = {
+    "kernel_error": 1e-7,
+    "kernel_error_max": 1e-6,
+    "tolerance": 1e-5,
+    "format_error": 0.0,
+    "checked_rows": 128,
+    "poisoned": True,
+}
+
 
 def _provenance(**changes: Any) -> Provenance:
     known: dict[str, Any] = {
@@ -82,8 +91,7 @@ def make_row() -> Callable[..., Row]:
                 "timing": _TIMING,
                 "energy_reason": "no meter in the tests",
                 "clocks_reason": "no clock in the tests",
-                "accuracy": {"kernel_error": 1e-7, "kernel_error_max": 1e-6, "tolerance": 1e-5, "format_error": 0.0,
-                             "checked_rows": 128, "poisoned": True},
+                "accuracy": _ACCURACY,
                 "provenance": _provenance(**changes),
             }
         )  # fmt: skip
@@ -106,6 +114,51 @@ def make_roof_row() -> Callable[..., Row]:
                 "timing": _TIMING,
                 "energy_reason": "no meter in the tests",
                 "clocks_reason": "no clock in the tests",
+                "provenance": _provenance(**changes),
+            }
+        )
+
+    return make
+
+
+@pytest.fixture
+def make_tuning_row() -> Callable[..., Row]:
+    """A function that makes the row of a search over two configs; its keywords change fields of case and provenance."""
+
+    def make(**changes: Any) -> Row:
+        case: dict[str, Any] = {
+            "kind": "tuning",
+            "kernel": "hopper_wgmma_fp8",
+            "suite": "smoke",
+            "m": 128,
+            "n": 128,
+            "k": 128,
+            "a_format": "fp8_e4m3",
+            "b_format": "fp8_e4m3",
+            "out_format": "bf16",
+            "distribution": "normal",
+            "seed": 0,
+            "top": None,
+        }
+        case |= {k: v for k, v in changes.items() if k in case}
+        best = {"config": {"tile_m": 128}, "rank": 1, "status": "ok", "reason": None, "time_s": 1e-3, "final_s": 1e-3}
+        other = best | {"config": {"tile_m": 64}, "rank": 0, "time_s": 2e-3, "final_s": None}
+        return Row.model_validate(
+            {
+                "case": case,
+                "config": best["config"],
+                "evidence": "measured",
+                "status": "ok",
+                "timing": _TIMING,
+                "energy_reason": "no meter in the tests",
+                "clocks_reason": "no clock in the tests",
+                "accuracy": _ACCURACY,
+                "tuning": {
+                    "trials": [best, other],
+                    "wall_s": 1.0,
+                    "compile_threads": 2,
+                    "protocol_sha256": "4" * 64,
+                },
                 "provenance": _provenance(**changes),
             }
         )

@@ -4,11 +4,13 @@ from pathlib import Path
 import pytest
 
 from narrowbench import cli, doctor
-from narrowbench.measure import runner
+from narrowbench.config import load_protocol
+from narrowbench.measure import runner, tuning
 from narrowbench.measure.devices import local_devices
 from narrowbench.measure.runner import JobReport
 from narrowbench.store import jsonl
 from narrowgemm.errors import UnsupportedError
+from narrowgemm.tune import table
 
 SMOKE = str(cli.ROOT / "configs" / "smoke.yaml")
 
@@ -40,6 +42,9 @@ def run(monkeypatch, capsys, tmp_path):
         (["measure", "--device", "cpu", "--kernel", "x"], "give either --kernel and --suite, or --roofs"),
         (["measure", "--device", "nvidia-h300", "--roofs"], "unknown local device 'nvidia-h300'"),
         (["measure", "--device", "cpu", "--roofs", "--config", "absent.yaml"], "absent.yaml: no such file"),
+        (["tune", "--device", "cpu", "--kernel", "hoper_wgmma_fp8", "--suite", "smoke"], "did you mean hopper_wgmma"),
+        (["tune", "--device", "cpu", "--kernel", "xla_dot_f32", "--suite", "smok"], "did you mean smoke"),
+        (["tune-tables"], "no search below results/raw; run `narrowbench tune` first"),
         (["promote", "absent.jsonl"], "nothing to promote"),
         (["figure", "fig_rooflien", "--frame", "f", "--out", "o"], "did you mean fig_roofline"),
         (["table", "tab_gem", "--frame", "f", "--out", "o"], "did you mean tab_gemm"),
@@ -125,6 +130,35 @@ def test_promoting_says_what_it_did(run, make_row, tmp_path):
     status, output, _ = run("promote")
     assert status == 0
     assert output == "results/record/cpu-test/xla_dot_f32/smoke.jsonl: 1 added, 0 replaced, 0 already there\n"
+
+
+def test_tuning_says_what_it_did_and_the_tables_follow(run, monkeypatch, cpu, make_tuning_row, tmp_path):
+    def search(device, cases, protocol, out, compile_threads, budget_s):
+        assert (device.slug, protocol, compile_threads, budget_s) == (cpu, load_protocol(), 3, 60.0)
+        assert [(case.kernel, case.m, case.top) for case in cases] == [("xla_dot_f32", 128, 5), ("xla_dot_f32", 33, 5)]
+        jsonl.append(out, make_tuning_row())
+        return JobReport({"ok": 1}, 0, ("xla_dot_f32 33×256×192",))
+
+    monkeypatch.setattr(tuning, "run_tune", search)
+    monkeypatch.setattr(table, "TUNED", tmp_path / "tuned")
+    options = [
+        "--kernel",
+        "xla_dot_f32",
+        "--suite",
+        "smoke",
+        "--top",
+        "5",
+        "--budget-s",
+        "60",
+        "--compile-threads",
+        "3",
+    ]
+    status, output, _ = run("tune", "--device", cpu, *options)
+    assert status == 0
+    assert output == f"results/raw/{cpu}/tuning/xla_dot_f32/smoke.jsonl: 1 ok, 0 already there, 1 left\n"
+    status, output, _ = run("tune-tables")
+    assert status == 0
+    assert output == f"{tmp_path}/tuned/a-of-the-tests/hopper_wgmma_fp8.json: 1 added, 0 replaced, 0 as before\n"
 
 
 def test_the_doctor_looks_at_everything_and_names_remedies(cpu):

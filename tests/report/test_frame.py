@@ -34,6 +34,12 @@ def test_a_line_has_rates_of_the_median_and_a_turned_interval(make_row: Callable
     assert list(line.samples_s) == row.timing.samples_s
 
 
+def test_searches_of_the_tuner_are_no_results(
+    make_row: Callable[..., Row], make_tuning_row: Callable[..., Row]
+) -> None:
+    assert set(frames.collect([make_tuning_row(), make_row(mode="burst")], "record").kind) == {"gemm"}
+
+
 def test_joules_are_a_launch_by_the_named_reading(make_row: Callable[..., Row]) -> None:
     row = make_row(mode="sustained")
     assert row.energy is not None

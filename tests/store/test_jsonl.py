@@ -11,7 +11,7 @@ import pytest
 
 from narrowbench.errors import StoreError
 from narrowbench.store import jsonl
-from narrowbench.store.rows import Row
+from narrowbench.store.rows import SCHEMA_VERSION, Row
 
 
 @pytest.fixture
@@ -67,13 +67,35 @@ def test_an_unknown_key_is_a_fault(path, make_row):
     assert _damage(path, make_row, json.dumps(data).encode()).faults[0].field == "reasn"
 
 
+def test_rows_of_an_older_minor_version_are_read(path, make_row):
+    jsonl.append(path, make_row(m=1))
+    path.write_text(path.read_text().replace(SCHEMA_VERSION, "1.0"))
+    (row,) = jsonl.read([path])
+    assert row.tuning is None
+
+
+@pytest.mark.parametrize(
+    ("spoilt", "told"),
+    [
+        ({"status": "failed"}, "every status but ok has its reason"),
+        ({"time_s": None}, "an ok trial has its time"),
+        ({"rank": -1}, "greater than or equal to 0"),
+    ],
+)
+def test_a_trial_is_whole(make_tuning_row, spoilt, told):
+    data = make_tuning_row().model_dump()
+    data["tuning"]["trials"][0] |= spoilt
+    with pytest.raises(ValueError, match=told):
+        Row.model_validate(data)
+
+
 @pytest.mark.parametrize("version", ["2.0", "0.9", "1.99", "1", None, 1.0, "one"])
 def test_another_schema_version_is_named_with_ours(path, make_row, version):
     data = json.loads(make_row().model_dump_json()) | {"schema_version": version}
     fault = _damage(path, make_row, json.dumps(data).encode()).faults[0]
     assert fault.field == "schema_version"
     assert repr(version) in fault.reason
-    assert "1.0" in fault.reason
+    assert SCHEMA_VERSION in fault.reason
 
 
 @pytest.mark.parametrize("kept", [1, 40, -1], ids=["one byte", "some bytes", "all but the newline"])

@@ -31,6 +31,10 @@ def test_roofs_have_a_file_of_their_own(make_roof_row):
     assert place(make_roof_row()) == Path("cpu-test/roofs.jsonl")
 
 
+def test_searches_lie_apart_from_results(make_tuning_row):
+    assert place(make_tuning_row()) == Path("cpu-test/tuning/hopper_wgmma_fp8/smoke.jsonl")
+
+
 def test_promoting_twice_changes_nothing(tmp_path, record, make_row):
     raw = _raw(tmp_path, make_row(m=1))
     (first,) = promote(raw, record)

@@ -125,6 +125,15 @@ def test_a_file_that_is_no_table_is_refused(content: bytes) -> None:
     assert path.read_bytes() == content
 
 
+def test_an_entry_that_could_not_be_read_again_is_not_written() -> None:
+    table.merge(KERNEL, DEVICE, [entry(16)])
+    before = table.path_of(KERNEL, DEVICE).read_bytes()
+    with pytest.raises(ValueError, match=r"config\.tile_m: \[128\] is no single choice"):
+        table.merge(KERNEL, DEVICE, [entry(64, config={"tile_m": [128]})])
+    assert table.path_of(KERNEL, DEVICE).read_bytes() == before
+    assert [path.name for path in table.path_of(KERNEL, DEVICE).parent.iterdir()] == [f"{KERNEL}.json"]
+
+
 def test_a_text_that_is_cut_anywhere_is_refused() -> None:
     table.merge(KERNEL, DEVICE, [entry(16)])
     path = table.path_of(KERNEL, DEVICE)

@@ -117,6 +117,47 @@ def versus(
         print(line)
 
 
+@app.command()
+def tune(
+    device: Annotated[str, typer.Option(help="Slug of a device of this machine; `doctor` lists them.")],
+    kernel: Annotated[str, typer.Option(help="Kernel to tune.")],
+    suite: Annotated[str, typer.Option(help="Suite of shapes to tune it for.")],
+    top: Annotated[int | None, typer.Option(min=1, help="Try so many of the kernel's first guesses; else all.")] = None,
+    budget_s: Annotated[float | None, typer.Option(help="Begin no further shape after so many seconds.")] = None,
+    operands: Annotated[
+        tuple[str, str] | None, typer.Option(help="Formats of a and b; else the kernel's first.")
+    ] = None,
+    out_format: Annotated[str, typer.Option(help="Format of the result.")] = "bf16",
+    compile_threads: Annotated[int | None, typer.Option(min=1, help="As many as CPUs if left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File to append to; below results/raw if left out.")] = None,
+) -> None:
+    """Find the fastest config for each shape that is not yet in the file; `tune-tables` then makes it the default."""
+    from narrowbench.config import load_protocol
+    from narrowbench.measure.devices import device_named, usable_cores
+    from narrowbench.measure.tuning import run_tune, tuning_cases
+
+    cases = tuning_cases(kernel, suite, top, operands, out_format)
+    out = out or RAW / device / "tuning" / kernel / f"{suite}.jsonl"
+    threads = compile_threads or usable_cores()
+    report = run_tune(device_named(device), cases, load_protocol(), out, threads, budget_s)
+    print(f"{out}: {_counted(report.done)}, {report.skipped} already there, {len(report.left)} left")
+
+
+@app.command("tune-tables")
+def tune_tables(
+    sources: Annotated[list[Path] | None, typer.Argument(help="Files of searches; else those of results/raw.")] = None,
+) -> None:
+    """Write the tuned tables of the library from stored searches, the newest of each problem."""
+    from narrowbench.measure.tuned import write_tables
+    from narrowbench.store import jsonl
+
+    sources = sources or sorted(RAW.glob("*/tuning/*/*.jsonl"))
+    if not sources:
+        raise ValueError(f"tune-tables: no search below {RAW}; run `narrowbench tune` first, or name files")
+    for line in write_tables(jsonl.read(sources)):
+        print(line)
+
+
 @app.command("compile")
 def compile_(
     kernel: Annotated[str, typer.Option(help="Kernel to compile for GPUs that need not be here.")],

@@ -114,6 +114,17 @@ class EnergySettings(Settings):
     poll_s: PositiveFloat
 
 
+class TuningSettings(Settings):
+    """How a search times configs: each in a few short trains, then the best few again, in turn, as bursts."""
+
+    trains: PositiveInt
+    train_s: PositiveFloat
+    warm_up_s: NonNegative
+    idle_s: NonNegative
+    finalists: PositiveInt
+    final: BurstSettings
+
+
 class Protocol(Settings):
     """How every case is measured."""
 
@@ -122,6 +133,7 @@ class Protocol(Settings):
     rotation_l2_multiple: float = Field(ge=1)
     cross_check: CrossCheckSettings
     energy: EnergySettings
+    tuning: TuningSettings
 
 
 class ShapeEntry(Settings):

@@ -19,8 +19,6 @@ from narrowgemm.problem import GemmProblem
 SCHEMA_VERSION = "1.0"
 TUNED = Path(__file__).resolve().parents[1] / "tuned"
 
-type Choice = str | int | float | bool | None
-
 
 @dataclass(frozen=True)
 class Origin:
@@ -35,13 +33,13 @@ class Origin:
 class Entry:
     """The best config of one problem.
 
-    config:   fields of the kernel's `Config`; one that is left out has its default.
+    config:   fields of the kernel's `Config`, single choices; one that is left out has its default.
     median_s: device time of one launch, in the last round of the search.
     tried:    configs that the search came to an outcome for.
     """
 
     problem: GemmProblem
-    config: Mapping[str, Choice]
+    config: Mapping[str, Any]
     median_s: float
     tried: int
     origin: Origin
@@ -58,7 +56,7 @@ def path_of(kernel: str, device: str) -> Path:
     return TUNED / device / f"{kernel}.json"
 
 
-def lookup(kernel: str, problem: GemmProblem, device: str) -> dict[str, Choice] | None:
+def lookup(kernel: str, problem: GemmProblem, device: str) -> dict[str, Any] | None:
     """Fields of the config tuned for exactly this problem; None where no search has found one.
 
     Raises ValueError, naming file and field, for a table that cannot be read.
@@ -80,15 +78,18 @@ def entries(kernel: str, device: str) -> tuple[Entry, ...]:
 
 
 def merge(kernel: str, device: str, new: Iterable[Entry]) -> None:
-    """Write the table with these entries added, each in place of that of its problem. Raises as `lookup`.
+    """Write the table with these entries added, each in place of that of its problem.
 
-    It is written through a second file: a crash leaves the old table or the new one.
+    It is written through a second file: a crash leaves the old table or the new one. Raises as `lookup`, also for
+    entries that could not be read again; the old table then stays.
     """
     path = path_of(kernel, device)
     merged = {entry.problem: entry for entry in (*entries(kernel, device), *new)}
+    raw = _text(kernel, device, merged.values()).encode()
+    _parsed(raw, path)
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_suffix(".draft")
-    draft.write_text(_text(kernel, device, merged.values()), encoding="utf-8")
+    draft.write_bytes(raw)
     draft.replace(path)
     _read.cache_clear()
 
@@ -103,9 +104,12 @@ def _text(kernel: str, device: str, found: Iterable[Entry]) -> str:
 def _read(path: Path) -> _Table | None:
     """The table at `path`. `gemm` asks at each tracing, so a table is read once in a process."""
     try:
-        raw = path.read_bytes()
+        return _parsed(path.read_bytes(), path)
     except FileNotFoundError:
         return None
+
+
+def _parsed(raw: bytes, path: Path) -> _Table:
     try:
         data = json.loads(raw)
     except ValueError as error:

@@ -122,7 +122,7 @@ def _cpu(root: Path) -> LocalDevice:
     if not any(character.isdigit() for character in slug):
         # A hypervisor that hides the model («AMD EPYC») still passes family and model through.
         slug = "-".join(part for part in (slug, family) if part)
-    slug = f"{slug}-{_usable_cores()}c"
+    slug = f"{slug}-{usable_cores()}c"
     cache, reason = _cpu_cache(root)
     return LocalDevice(slug, slug, kind, "cpu", "cpu", 0, None, None, cache, reason)
 
@@ -142,7 +142,7 @@ def _cpu_model(root: Path) -> tuple[str, str | None]:
     return fields.get("model name", platform.machine()), family
 
 
-def _usable_cores() -> int:
+def usable_cores() -> int:
     """CPUs this process may run on, which a container or a batch system often limits."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
 import jax
 
-from narrowbench.measure.accuracy import check
+from narrowbench.measure.accuracy import Checked, check
 from narrowbench.measure.bench import Bench
 from narrowbench.measure.launches import rotation_sets, workload_of
 from narrowbench.measure.operands import check_distribution, operand_sets
@@ -43,29 +43,52 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
     """
     kernel = kernel_named(case.kernel)
     problem = case.problem
-    check_formats(kernel, problem)
-    check_device(kernel)
-    set_bytes = _operand_bytes(problem)
-    count = rotation_sets(set_bytes, bench.device.cache_bytes, bench.protocol.rotation_l2_multiple, case.cache)
+    sizes = admitted(kernel, problem, case.cache, bench)
     config, tuned_table_sha256 = chosen_config(kernel, problem)
     launch = launch_of(kernel, config, problem.out_format)
     same = (case.kernel, problem, config, check_distribution(case.distribution), case.seed)
     if same not in bench.passed:
         bench.passed[same] = check(launch, problem, case.distribution, case.seed)
     checked = bench.passed[same]
-    sets = operand_sets(problem, case.distribution, case.seed, count)
-    result_bytes = format_named(problem.out_format).code_bytes(problem.m, problem.n)
+    sets = operand_sets(problem, case.distribution, case.seed, sizes.sets)
     return Prepared(
-        workload=workload_of(launch, sets, set_bytes, result_bytes, bench.device.platform, checked.launch_s),
-        accuracy=checked.accuracy,
-        compiled=Compiled(
-            hlo_calls=list(checked.hlo.calls),
-            upcast=checked.hlo.upcast,
-            compile_s=checked.compile_s,
-            target=_target(),
+        workload=workload_of(
+            launch, sets, sizes.set_bytes, sizes.result_bytes, bench.device.platform, checked.launch_s
         ),
+        accuracy=checked.accuracy,
+        compiled=compiled_of(checked),
         config=asdict(config),
         tuned_table_sha256=tuned_table_sha256,
+    )
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many operand sets a case goes through, and bytes of one set and of one result."""
+
+    sets: int
+    set_bytes: int
+    result_bytes: int
+
+
+def admitted(kernel: Kernel, problem: GemmProblem, cache: Literal["rotated", "warm"], bench: Bench) -> Sizes:
+    """What a case needs. Raises UnsupportedError for formats, devices and rotations that cannot be had."""
+    check_formats(kernel, problem)
+    check_device(kernel)
+    a, b = format_named(problem.a_format), format_named(problem.b_format)
+    set_bytes = a.storage_bytes(problem.m, problem.k) + b.storage_bytes(problem.n, problem.k)
+    count = rotation_sets(set_bytes, bench.device.cache_bytes, bench.protocol.rotation_l2_multiple, cache)
+    return Sizes(count, set_bytes, format_named(problem.out_format).code_bytes(problem.m, problem.n))
+
+
+def compiled_of(checked: Checked) -> Compiled:
+    """What the compiler made of a kernel that was checked, as a row keeps it."""
+    device = jax.devices()[0]
+    return Compiled(
+        hlo_calls=list(checked.hlo.calls),
+        upcast=checked.hlo.upcast,
+        compile_s=checked.compile_s,
+        target=str(getattr(device, "compute_capability", None) or device.device_kind),
     )
 
 
@@ -77,13 +100,3 @@ def launch_of(kernel: Kernel, config: Any, out_format: str) -> Callable[[Quantiz
         return result
 
     return launch
-
-
-def _operand_bytes(problem: GemmProblem) -> int:
-    a, b = format_named(problem.a_format), format_named(problem.b_format)
-    return a.storage_bytes(problem.m, problem.k) + b.storage_bytes(problem.n, problem.k)
-
-
-def _target() -> str:
-    device = jax.devices()[0]
-    return str(getattr(device, "compute_capability", None) or device.device_kind)

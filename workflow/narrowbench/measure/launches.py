@@ -20,6 +20,8 @@ _CALL_S = 2e-3
 _AHEAD_S = 20e-3
 #: More launches in one call than this only make it slow to compile.
 _MOST_UNROLLED = 64
+#: Calls of single launches in flight: enough to bridge a hiccup of the host, and no memory to speak of.
+_MOST_IN_FLIGHT = 32
 #: Results of calls in flight may take this much memory.
 _RESULT_BYTES = 4 * 2**30
 #: More operand sets than this take longer to make than to measure.
@@ -101,6 +103,35 @@ def _workload(
         wait=jax.block_until_ready,
         launches_per_call=unroll,
         calls_in_flight=in_flight,
+        rotation_sets=len(sets),
+        rotation_bytes=len(sets) * set_bytes,
+    )
+
+
+def compile_launch(launch: Launch, operands: OperandSet, platform: Platform) -> Callable[..., Any]:
+    """`launch` compiled for operands like these, arrays or shapes alone, which it then takes apart, as plain arrays."""
+    leaves, structure = jax.tree.flatten(operands)
+    function = jax.jit(
+        lambda *arrays: launch(*jax.tree.unflatten(structure, arrays)), compiler_options=_COMPILER_OPTIONS[platform]
+    )
+    return function.lower(*leaves).compile()
+
+
+def workload_of_compiled(
+    function: Callable[..., Any], sets: Sequence[OperandSet], set_bytes: int, result_bytes: int, platform: Platform
+) -> Workload:
+    """Calls of what `compile_launch` gave, one launch each, over the sets in turn.
+
+    For many functions that are timed briefly: nothing more is compiled. The host's work between launches is not hidden,
+    so short launches need a timer of the device.
+    """
+    leaves = [jax.tree.leaves(operands) for operands in sets]
+    fitting = min(_MOST_IN_FLIGHT, _RESULT_BYTES // result_bytes)
+    return Workload(
+        enqueue=lambda call: function(*leaves[call % len(leaves)]),
+        wait=jax.block_until_ready,
+        launches_per_call=1,
+        calls_in_flight=1 if platform == "cpu" else max(2, fitting),
         rotation_sets=len(sets),
         rotation_bytes=len(sets) * set_bytes,
     )

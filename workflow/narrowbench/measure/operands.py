@@ -85,6 +85,15 @@ def operand_sets(
     return [_quantised_draw(_key(seed, "timing", number), distribution, problem) for number in range(count)]
 
 
+def operand_shapes(problem: GemmProblem) -> tuple[QuantizedArray, QuantizedArray]:
+    """A set of operands without data: `jax.ShapeDtypeStruct`s in place of arrays. Raises as `quantised` does."""
+    _check_blocks(problem)
+    shapes: tuple[QuantizedArray, QuantizedArray] = jax.eval_shape(
+        lambda key: _quantised_draw(key, "normal", problem), jax.random.key(0)
+    )
+    return shapes
+
+
 def _known(distribution: str) -> None:
     if distribution not in DISTRIBUTIONS:
         raise ValueError(unknown_name("distribution", distribution, DISTRIBUTIONS))

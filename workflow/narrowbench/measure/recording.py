@@ -14,7 +14,7 @@ from narrowbench.measure.gemm import Prepared
 from narrowbench.measure.provenance import provenance_of
 from narrowbench.measure.sampling import Sampled, burst, sustained, timing_of
 from narrowbench.measure.timing import TimerError
-from narrowbench.store.rows import Clocks, Energy, GemmCase, Provenance, RoofCase, Row, Status, StopRule
+from narrowbench.store.rows import Clocks, Energy, GemmCase, Provenance, RoofCase, Row, Status, StopRule, TuningCase
 from narrowgemm.errors import UnsupportedError
 
 type TimedCase = GemmCase | RoofCase
@@ -42,12 +42,12 @@ def rows_of(prepared: Sequence[tuple[TimedCase, Prepared]], bench: Bench, sessio
         bench.timer.close()
     others = bench.share.others()
     return [
-        _row(case, item, found, stop, bench, others, session)
+        row_of(case, item, found, stop, bench, others, session)
         for (case, item), found in zip(prepared, sampled, strict=True)
     ]
 
 
-def failure(case: TimedCase, device: LocalDevice, error: Exception) -> Row:
+def failure(case: TimedCase | TuningCase, device: LocalDevice, error: Exception) -> Row:
     """The row of a case that could not be measured, with the reason."""
     status: Status = "unsupported" if isinstance(error, UnsupportedError) else "failed"
     is_told = isinstance(error, UnsupportedError | WrongResultError | TimerError)
@@ -61,8 +61,8 @@ def failure(case: TimedCase, device: LocalDevice, error: Exception) -> Row:
     )
 
 
-def _row(
-    case: TimedCase,
+def row_of(
+    case: TimedCase | TuningCase,
     prepared: Prepared,
     sampled: Sampled,
     stop: StopRule,
@@ -70,6 +70,7 @@ def _row(
     others: int | None,
     session: str | None,
 ) -> Row:
+    """The row of a case that was sampled; `others` processes used the device meanwhile."""
     timing, reason = timing_of(sampled, prepared.workload, bench.timer, stop, bench.protocol.cross_check, session)
     if others:
         timing, reason = None, f"{others} other process{'es' if others > 1 else ''} used the device meanwhile"
@@ -122,5 +123,5 @@ def _energy(sampled: Sampled, bench: Bench) -> tuple[Energy | None, str | None]:
     )
 
 
-def _provenance(case: TimedCase, device: LocalDevice) -> Provenance:
-    return provenance_of(device, MODULES, case.kernel if isinstance(case, GemmCase) else None)
+def _provenance(case: TimedCase | TuningCase, device: LocalDevice) -> Provenance:
+    return provenance_of(device, MODULES, None if isinstance(case, RoofCase) else case.kernel)

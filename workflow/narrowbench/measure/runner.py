@@ -26,7 +26,7 @@ from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
 from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
-from narrowbench.store.rows import GemmCase, Mode, RoofCase, Row
+from narrowbench.store.rows import CompileCase, GemmCase, Mode, RoofCase, Row, TuningCase
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.slug import slugged
 from narrowgemm.tune import table
@@ -225,7 +225,7 @@ def name_of(case: GemmCase) -> str:
     return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}"
 
 
-def missing(device: LocalDevice, cases: Sequence[GemmCase], out: Path) -> list[GemmCase]:
+def missing[Case: GemmCase | TuningCase](device: LocalDevice, cases: Sequence[Case], out: Path) -> list[Case]:
     """The cases that `out` has no row of that counts, in order. A torn last line of the file is cut off."""
     known = {row.key for row in jsonl.resume(out).rows if counts(row)}
     return [case for case in cases if f"{device.slug}/{case.model_dump_json()}" not in known]
@@ -233,11 +233,14 @@ def missing(device: LocalDevice, cases: Sequence[GemmCase], out: Path) -> list[G
 
 def counts(row: Row) -> bool:
     """Whether a row still stands: its case need not be measured again."""
-    if not isinstance(row.case, GemmCase | RoofCase) or row.status == "unstable":
+    case = row.case
+    if isinstance(case, CompileCase) or row.status == "unstable":
         return False
-    if isinstance(row.case, RoofCase):
+    if isinstance(case, RoofCase):
         return True
-    return row.provenance.kernel_sha256 == kernel_sha256(row.case.kernel) and not _is_tuned_since(row, row.case)
+    if row.provenance.kernel_sha256 != kernel_sha256(case.kernel):
+        return False
+    return isinstance(case, TuningCase) or not _is_tuned_since(row, case)
 
 
 def _is_tuned_since(row: Row, case: GemmCase) -> bool:
@@ -250,7 +253,8 @@ def outcome_of(row: Row) -> str:
     """A row in a few words."""
     if row.timing is None:
         return f"{row.status}: {row.reason}"
-    return f"{row.status}, {float(np.median(row.timing.samples_s)) * 1e6:.4g} µs"
+    told = f"{row.status}, {float(np.median(row.timing.samples_s)) * 1e6:.4g} µs"
+    return f"{told}, best of {len(row.tuning.trials)}: {row.config}" if row.tuning else told
 
 
 def _roof(roof: Roof) -> Task:

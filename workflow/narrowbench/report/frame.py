@@ -16,7 +16,7 @@ import pandera.pandas as pa
 
 from narrowbench.errors import StoreError
 from narrowbench.models.statistics import Summary, summarise
-from narrowbench.store.rows import Clocks, CompileCase, Energy, GemmCase, RoofCase, Row, Spread
+from narrowbench.store.rows import Case, Clocks, Energy, RoofCase, Row, Spread, TuningCase
 
 Origin = Literal["record", "local"]
 
@@ -90,8 +90,9 @@ SCHEMA = pa.DataFrameSchema(
 
 
 def collect(rows: Iterable[Row], origin: Origin) -> pd.DataFrame:
-    """The rows as a frame of `SCHEMA`, a line a row, sorted by case."""
-    return _in_order([pd.DataFrame([_line(row, origin) for row in rows])])
+    """The rows as a frame of `SCHEMA`, a line a row, sorted by case. Searches of the tuner are no results: left out."""
+    lines = [_line(row, origin) for row in rows if not isinstance(row.case, TuningCase)]
+    return _in_order([pd.DataFrame(lines)])
 
 
 def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
@@ -154,7 +155,7 @@ def _line(row: Row, origin: Origin) -> dict[str, Any]:
     return line
 
 
-def _of_case(case: GemmCase | RoofCase | CompileCase) -> dict[str, Any]:
+def _of_case(case: Case) -> dict[str, Any]:
     if isinstance(case, RoofCase):
         counts = {"flop": case.work} if case.quantity == "flop" else {"bytes": case.work}
         return case.model_dump(exclude={"format"}) | {"roof_format": case.format, "flop": None, "bytes": None} | counts

@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     FiniteFloat,
     NonNegativeFloat,
+    NonNegativeInt,
     PositiveFloat,
     PositiveInt,
     model_validator,
@@ -20,7 +21,7 @@ from pydantic import (
 from narrowgemm.problem import GemmProblem
 
 #: Major breaks readers, minor adds fields.
-SCHEMA_VERSION: Final = "1.0"
+SCHEMA_VERSION: Final = "1.1"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
@@ -87,7 +88,28 @@ class CompileCase(Strict):
         return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
 
 
-Case = Annotated[GemmCase | RoofCase | CompileCase, Field(discriminator="kind")]
+class TuningCase(Strict):
+    """A search for the fastest config of a kernel on one GEMM, in bursts, operands rotated past the cache."""
+
+    kind: Literal["tuning"] = "tuning"
+    kernel: str
+    suite: str
+    m: PositiveInt
+    n: PositiveInt
+    k: PositiveInt
+    a_format: str
+    b_format: str
+    out_format: str
+    distribution: str
+    seed: int
+    top: PositiveInt | None = Field(description="candidates that were tried, the kernel's first guesses; null: all")
+
+    @property
+    def problem(self) -> GemmProblem:
+        return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
+
+
+Case = Annotated[GemmCase | RoofCase | CompileCase | TuningCase, Field(discriminator="kind")]
 
 
 class Spread(Strict):
@@ -212,6 +234,36 @@ class Compiled(Strict):
     target: str | None = Field(None, description="compute capability or TPU generation compiled for")
 
 
+class Trial(Strict):
+    """What became of one config in a search."""
+
+    config: dict[str, object]
+    rank: NonNegativeInt = Field(description="its place among the kernel's candidates, from 0")
+    status: Literal["ok", "unsupported", "failed"]
+    reason: str | None
+    time_s: PositiveFloat | None = Field(description="device time of one launch, median of a few short trains")
+    final_s: PositiveFloat | None = Field(
+        description="the same when the best few were timed again in turn; null for the others"
+    )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.status == "ok") == (self.reason is not None):
+            raise ValueError(f"status {self.status} with reason {self.reason!r}: every status but ok has its reason")
+        if self.status == "ok" and self.time_s is None:
+            raise ValueError("an ok trial has its time")
+        return self
+
+
+class Tuning(Strict):
+    """A search: every config that was tried, fastest first in the first round."""
+
+    trials: list[Trial] = Field(description="none where the search could not begin")
+    wall_s: PositiveFloat = Field(description="seconds from the first compilation to the last oracle check")
+    compile_threads: PositiveInt
+    protocol_sha256: str = Field(description="digest of how configs were timed")
+
+
 class Provenance(Strict):
     """Where the row comes from."""
 
@@ -232,7 +284,7 @@ class Provenance(Strict):
 class Row(Strict):
     """One case's result. `status` ok has timing and accuracy; any other status has its reason."""
 
-    schema_version: Literal["1.0"] = SCHEMA_VERSION
+    schema_version: Literal["1.0", "1.1"] = SCHEMA_VERSION
     case: Case
     config: dict[str, object] | None = None
     tuned_table_sha256: str | None = None
@@ -246,6 +298,7 @@ class Row(Strict):
     clocks_reason: str | None = None
     accuracy: Accuracy | None = None
     compile: Compiled | None = None
+    tuning: Tuning | None = Field(None, description="of a tuning case: `config` and `timing` are of the best trial")
     provenance: Provenance
 
     @model_validator(mode="after")
@@ -262,7 +315,7 @@ class Row(Strict):
         if self.evidence == "measured" and self.status == "ok":
             if self.timing is None:
                 raise ValueError("a measured ok row has timing")
-            if self.case.kind == "gemm" and self.accuracy is None:
+            if self.case.kind != "roof" and self.accuracy is None:
                 raise ValueError("a measured ok row of a GEMM has accuracy")
         if self.status == "unstable" and self.timing is not None:
             raise ValueError("an unstable row carries no statistics; its samples are in the reason's log")
