@@ -1,6 +1,7 @@
 """Whether another process uses the GPU that is being measured."""
 
 import os
+from functools import cache
 from typing import Any, Protocol
 
 from narrowbench.measure import nvidia
@@ -48,8 +49,12 @@ class Unshared:
         return None
 
 
+@cache
 def open_share(device: LocalDevice) -> Share:
-    """The watch over this device. Call it before JAX opens the device."""
+    """The watch over this device, one for all jobs of this process. Call it before JAX opens the device.
+
+    A second one would be made with the GPU open already, and could take this process for another.
+    """
     if device.bus_id is None:
         return Unshared()
     nvml, reason = nvidia.start_nvml()
