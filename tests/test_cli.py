@@ -133,11 +133,12 @@ def test_promoting_says_what_it_did(run, make_row, tmp_path):
 
 
 def test_tuning_says_what_it_did_and_the_tables_follow(run, monkeypatch, cpu, make_tuning_row, tmp_path):
-    def search(device, cases, protocol, out, compile_threads, budget_s):
+    def search(device, jobs, protocol, compile_threads, budget_s):
         assert (device.slug, protocol, compile_threads, budget_s) == (cpu, load_protocol(), 3, 60.0)
+        ((out, cases),) = jobs
         assert [(case.kernel, case.m, case.top) for case in cases] == [("xla_dot_f32", 128, 5), ("xla_dot_f32", 33, 5)]
         jsonl.append(out, make_tuning_row())
-        return JobReport({"ok": 1}, 0, ("xla_dot_f32 33×256×192",))
+        yield out, JobReport({"ok": 1}, 0, ("xla_dot_f32 33×256×192",))
 
     monkeypatch.setattr(tuning, "run_tune", search)
     monkeypatch.setattr(table, "TUNED", tmp_path / "tuned")

@@ -90,7 +90,8 @@ def run(cpu: LocalDevice, tmp_path: Path) -> Callable[..., runner.JobReport]:
     def once(top: int | None = None, **options: Any) -> runner.JobReport:
         cases = tuning_cases(KERNEL, "smoke", top, out_format="f32")
         protocol: Protocol = merged_protocol(_QUICK)
-        return run_tune(cpu, cases, protocol, tmp_path / "new" / "rows.jsonl", 2, **options)
+        ((_, report),) = run_tune(cpu, [(tmp_path / "new" / "rows.jsonl", cases)], protocol, 2, **options)
+        return report
 
     return once
 
@@ -198,8 +199,23 @@ def test_a_budget_ends_the_job_between_shapes(
     seconds = iter(range(0, 1000, 10))
     with monkeypatch.context() as clock:
         clock.setattr(runner, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
+        clock.setattr(tuning, "time", SimpleNamespace(monotonic=lambda: 0, perf_counter=time.perf_counter))
         assert run(budget_s=15.0) == runner.JobReport({"ok": 1}, 0, (f"{KERNEL} 33×256×192",))
     assert run() == runner.JobReport({"ok": 1}, 1, ())
+
+
+def test_several_jobs_share_a_budget_and_each_has_its_file(
+    offer: Callable[..., Kernel], cpu: LocalDevice, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(QUICK)
+    jobs = [(tmp_path / f"{top}.jsonl", tuning_cases(KERNEL, "smoke", top, out_format="f32")) for top in (1, 2)]
+    seconds = iter([0.0, 10.0, 70.0])
+    monkeypatch.setattr(
+        tuning, "time", SimpleNamespace(monotonic=lambda: next(seconds), perf_counter=time.perf_counter)
+    )
+    reports = list(run_tune(cpu, jobs, merged_protocol(_QUICK), 2, budget_s=60.0))
+    assert [out for out, _ in reports] == [out for out, _ in jobs]
+    assert [(report.done, len(report.left)) for _, report in reports] == [({"ok": 2}, 0), ({}, 2)]
 
 
 def test_an_interrupted_search_leaves_whole_rows_and_tells_what_it_tried(
@@ -285,9 +301,9 @@ def test_the_tables_have_the_newest_search_of_each_problem_and_gemm_takes_it(
 
 def test_a_killed_search_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """A real one, from the command line, killed once its first row is there."""
-    out = tmp_path / "rows.jsonl"
     slug = local_devices()[-1].slug
-    job = ["--device", slug, "--kernel", KERNEL, "--suite", "smoke", "--out-format", "f32", "--out", str(out)]
+    out = tmp_path / slug / "tuning" / KERNEL / "smoke.jsonl"
+    job = ["--device", slug, "--kernel", KERNEL, "--suite", "smoke", "--out-format", "f32", "--raw", str(tmp_path)]
     command = [sys.executable, "-m", "narrowbench", "tune", *job]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(command, cwd=tmp_path, env=environment) as process:

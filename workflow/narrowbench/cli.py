@@ -120,8 +120,8 @@ def versus(
 @app.command()
 def tune(
     device: Annotated[str, typer.Option(help="Slug of a device of this machine; `doctor` lists them.")],
-    kernel: Annotated[str, typer.Option(help="Kernel to tune.")],
-    suite: Annotated[str, typer.Option(help="Suite of shapes to tune it for.")],
+    kernel: Annotated[list[str], typer.Option(help="Kernel to tune; may be given several times.")],
+    suite: Annotated[list[str], typer.Option(help="Suite of shapes to tune for; may be given several times.")],
     top: Annotated[int | None, typer.Option(min=1, help="Try so many of the kernel's first guesses; else all.")] = None,
     budget_s: Annotated[float | None, typer.Option(help="Begin no further shape after so many seconds.")] = None,
     operands: Annotated[
@@ -129,18 +129,23 @@ def tune(
     ] = None,
     out_format: Annotated[str, typer.Option(help="Format of the result.")] = "bf16",
     compile_threads: Annotated[int | None, typer.Option(min=1, help="As many as CPUs if left out.")] = None,
-    out: Annotated[Path | None, typer.Option(help="File to append to; below results/raw if left out.")] = None,
+    raw: Annotated[
+        Path, typer.Option(help="Folder of results; rows go to <device>/tuning/<kernel>/<suite>.jsonl.")
+    ] = RAW,
 ) -> None:
-    """Find the fastest config for each shape that is not yet in the file; `tune-tables` then makes it the default."""
+    """Find the fastest config for each shape that has no row yet; `tune-tables` then makes it the default."""
     from narrowbench.config import load_protocol
     from narrowbench.measure.devices import device_named, usable_cores
     from narrowbench.measure.tuning import run_tune, tuning_cases
 
-    cases = tuning_cases(kernel, suite, top, operands, out_format)
-    out = out or RAW / device / "tuning" / kernel / f"{suite}.jsonl"
+    jobs = [
+        (raw / device / "tuning" / name / f"{shapes}.jsonl", tuning_cases(name, shapes, top, operands, out_format))
+        for name in kernel
+        for shapes in suite
+    ]
     threads = compile_threads or usable_cores()
-    report = run_tune(device_named(device), cases, load_protocol(), out, threads, budget_s)
-    print(f"{out}: {_counted(report.done)}, {report.skipped} already there, {len(report.left)} left")
+    for out, report in run_tune(device_named(device), jobs, load_protocol(), threads, budget_s):
+        print(f"{out}: {_counted(report.done)}, {report.skipped} already there, {len(report.left)} left")
 
 
 @app.command("tune-tables")

@@ -10,7 +10,7 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import asdict, dataclass
 from functools import cache
@@ -76,18 +76,32 @@ def tuning_cases(
 
 def run_tune(
     device: LocalDevice,
+    jobs: Sequence[tuple[Path, Sequence[TuningCase]]],
+    protocol: Protocol,
+    compile_threads: int,
+    budget_s: float | None = None,
+) -> Iterator[tuple[Path, JobReport]]:
+    """Search every case that its file has no row of, appending a row each; no case is begun after `budget_s` of all.
+
+    Yields each file and what was done. Raises UnsupportedError for a GPU without a timer of its own, DeviceBusyError
+    where another process measures on it, StoreError where a file cannot be resumed, and what JAX raises once a config
+    has taken the device down: the row of that case is stored, and another run goes on behind it. Every other fault is
+    a row.
+    """
+    deadline_s = None if budget_s is None else time.monotonic() + budget_s
+    for out, cases in jobs:
+        left_s = None if deadline_s is None else deadline_s - time.monotonic()
+        yield out, _run_job(device, cases, protocol, out, compile_threads, left_s)
+
+
+def _run_job(
+    device: LocalDevice,
     cases: Sequence[TuningCase],
     protocol: Protocol,
     out: Path,
     compile_threads: int,
-    budget_s: float | None = None,
+    budget_s: float | None,
 ) -> JobReport:
-    """Search every case that `out` has no row of, appending a row each; no case is begun after `budget_s`.
-
-    Raises UnsupportedError for a GPU without a timer of its own, DeviceBusyError where another process measures on it,
-    StoreError where `out` cannot be resumed, and what JAX raises once a config has taken the device down: the row of
-    that case is stored, and another run goes on behind it. Every other fault is a row.
-    """
     todo = missing(device, cases, out)
     if not todo:
         return JobReport({}, len(cases), ())
