@@ -12,6 +12,9 @@ from narrowbench.store.rows import GemmCase, Provenance, RoofCase, Row
 settings.register_profile("suite", deadline=None)
 settings.load_profile("suite")
 
+# The GPU interpreter needs a thread of JAX's CPU client for each warp of a block, whatever the machine has.
+os.environ.setdefault("NPROC", "16")
+
 #: Child processes of a test run this checkout too.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT / "kernels"), str(ROOT / "workflow")])
 # The tests are of this machine's CPU; whatever needs a GPU compiles for it or is interpreted.

@@ -15,9 +15,10 @@ TILE_ROWS, TILE_BLOCKS = 128, 4
 _GROUPS, _LANES = 4, 32
 
 
-def tile_scales(scales: jax.Array) -> jax.Array:
+def tile_scales(scales: jax.Array, step_blocks: int = TILE_BLOCKS) -> jax.Array:
     """Scales (rows, blocks) of one byte each as tiles (ceil(rows/128), ceil(blocks/4), 32, 16), zero-filled.
 
+    `step_blocks`: blocks that a kernel reads at a time, a multiple of 4; there are as many tiles as whole steps have.
     Raises ValueError for another number of axes or a dtype wider than a byte.
     """
     if scales.ndim != 2 or scales.dtype.itemsize != 1:
@@ -26,7 +27,7 @@ def tile_scales(scales: jax.Array) -> jax.Array:
         )
     rows, blocks = scales.shape
     codes = lax.bitcast_convert_type(scales, jnp.uint8)
-    codes = jnp.pad(codes, ((0, -rows % TILE_ROWS), (0, -blocks % TILE_BLOCKS)))
+    codes = jnp.pad(codes, ((0, -rows % TILE_ROWS), (0, -blocks % step_blocks)))
     split = codes.reshape(-1, _GROUPS, _LANES, codes.shape[1] // TILE_BLOCKS, TILE_BLOCKS)
     tiles = split.transpose(0, 3, 2, 1, 4).reshape(split.shape[0], split.shape[3], _LANES, _GROUPS * TILE_BLOCKS)
     return lax.bitcast_convert_type(tiles, scales.dtype)

@@ -22,6 +22,9 @@ copies them to tensor memory ahead of each MMA, and the tensor core's queue keep
 and the scales exceed tensor memory, the accumulators share some columns: `store` takes those out first, last to first
 in the first accumulator and first to last in the second, and the next tile waits for them alone.
 
+In the interpreter, which knows no block-scaled MMA, a plain MMA of scaled values stands in for it; all else is as on
+the GPU.
+
 Edges need no code of their own: TMA fills what lies outside the operands with zeros and drops what lies outside C.
 
 The roles follow NVIDIA's description of tcgen05 (PTX ISA) and JAX's Pallas Mosaic GPU reference.
@@ -37,7 +40,6 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import Operand, as_quantized
 from narrowgemm.formats.scale_layout import tile_scales
 from narrowgemm.formats.spec import format_named
@@ -67,16 +69,10 @@ def kernel(name: str, formats: tuple[str, ...]) -> Kernel:
 
     def matmul(a: Operand, b: Operand, config: Config, out_format: str, interpret: bool = False) -> jax.Array:
         operands = as_quantized(a), as_quantized(b)
-        block_scales = tuple(tile_scales(q.scales) for q in operands if q.scales is not None)
-        if interpret and block_scales:
-            raise UnsupportedError(
-                name,
-                {"interpret": True},
-                "needs copies of block scales to tensor memory, which JAX does not interpret",
-                "compile it with narrowgemm.aot, or run it on a Blackwell GPU",
-            )
+        step_blocks = plan(operands[0].format, out_format, config).step_scales
+        block_scales = tuple(tile_scales(q.scales, step_blocks) for q in operands if q.scales is not None)
         tensor_scales = tuple(q.tensor_scale.reshape(1) for q in operands if q.tensor_scale is not None)
-        codes = operands[0].codes, operands[1].codes
+        codes = _mosaic_gpu.travelling(operands[0], interpret), _mosaic_gpu.travelling(operands[1], interpret)
         used = operands[0].format, operands[1].format, out_format
         return gemm(name, codes, block_scales, tensor_scales, used, config, interpret)
 
@@ -113,7 +109,7 @@ def gemm(
     a, b = codes
     a_element, b_element, out_dtype = (format_named(format_name).element.dtype for format_name in formats)
     plan_ = plan(formats[0], formats[2], config)
-    step_columns = STAGE_K_BYTES // a.dtype.itemsize
+    step_columns = plan_.step_k if interpret else STAGE_K_BYTES // a.dtype.itemsize
     tiles = (
         ceil_div(a.shape[0], config.tile_m),
         ceil_div(b.shape[0], config.tile_n),
@@ -134,7 +130,7 @@ def gemm(
         num_threads=2,
         thread_name=_mosaic_gpu.WARPGROUP_AXIS,
         scratch_types=_scratch(plan_, a_element, b_element, out_dtype, [s.dtype for s in block_scales], interpret),
-        interpret=_mosaic_gpu.interpret_params(interpret),
+        interpret=_mosaic_gpu.interpret_params(interpret, config.ctas == 2),
     )
     out: jax.Array = kernel(a, b, *block_scales, *tensor_scales)
     return out
@@ -157,7 +153,11 @@ def _scratch(
         "drained": _mosaic_gpu.tensor_core_barrier(plan.lag, pair=pair),
         "scale_smem": [],
         "scale_tmem": [],
+        "stand_ins": [],
     }
+    if scale_dtypes and interpret:
+        rows = BLOCK_M, config.block_n
+        scratch["stand_ins"] = [plgpu.SMEM((config.stages, n, plan.step_k), jnp.bfloat16) for n in rows]
     for row_tiles, dtype in zip((1, plan.b_scale_tiles), scale_dtypes, strict=False):
         blocks = plan.step_scales // SCALE_TILE_BLOCKS
         layout = plgpu.TMEMLayout.SCALES_LAYOUT
@@ -179,6 +179,7 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
     acc_tmem: Any,
     scale_smem: Any,
     scale_tmem: Any,
+    stand_ins: Any,
     loaded: Any,
     consumed: Any,
     finished: Any,
@@ -231,18 +232,14 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
         def step(ki: Any, _: None) -> None:
             stage = lax.rem(turn * steps + ki, jnp.int32(config.stages))
             plgpu.barrier_wait(loaded.at[stage])
-            for smem, tmem in zip(scale_smem, scale_tmem, strict=True):
-                plgpu.async_copy_scales_to_tmem(smem.at[stage], tmem, collective_axis=axis)
-            scales = dict(zip(("a_scale", "b_scale"), scale_tmem, strict=False))
-            plgpu.tcgen05_mma(
-                acc,
-                a_smem.at[stage],
-                b_smem.at[stage].T,
-                consumed.at[stage],
-                accumulate=ki > 0,
-                collective_axis=axis,
-                **scales,
-            )
+            a, b, done = a_smem.at[stage], b_smem.at[stage], consumed.at[stage]
+            if scale_smem:
+                scales = [(smem.at[stage], tmem) for smem, tmem in zip(scale_smem, scale_tmem, strict=True)]
+                _mosaic_gpu.scaled_mma(
+                    acc, [a, b], scales, done, [tile.at[stage] for tile in stand_ins], accumulate=ki > 0, pair=pair
+                )
+            else:
+                plgpu.tcgen05_mma(acc, a, b.T, done, accumulate=ki > 0, collective_axis=axis)
 
         @pl.when(cta == 0)
         def _() -> None:

@@ -1,11 +1,13 @@
 """The one place that touches what JAX does not promise to keep of its Mosaic GPU back end."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jax._src.pallas.mosaic_gpu.interpret import gpu_callbacks
 from jax.experimental.mosaic import gpu as mgpu
 from jax.experimental.mosaic.gpu import utils as mgpu_utils
@@ -13,6 +15,10 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm
 
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats import scale_layout
+from narrowgemm.formats.packing import unpack
+from narrowgemm.formats.quantize import QuantizedArray
 from narrowgemm.gemm._words import WordOperations
 
 #: Shared memory one thread block can have on compute capability 9.0 and 10.x.
@@ -29,8 +35,17 @@ TILE_AXIS, CTA_AXIS, WARPGROUP_AXIS = "tile", "cta", "warpgroup"
 _INTERPRETED_CORES = 2
 
 
-def interpret_params(interpret: bool) -> Any:
-    """What a kernel's `interpret` argument becomes: GPU interpret mode with race detection, or none."""
+def interpret_params(interpret: bool, pair: bool = False) -> Any:
+    """What a kernel's `interpret` argument becomes: GPU interpret mode with race detection, or none.
+
+    Every interpreted warp occupies one thread of JAX's CPU client, of which there are as many as cores, or as the
+    environment variable NPROC says: with fewer than warps that wait for each other, interpretation never ends.
+    Raises UnsupportedError for a `pair` of blocks that share an MMA, which JAX does not interpret.
+    """
+    if interpret and pair:
+        raise UnsupportedError(
+            "GPU interpreter", {"ctas": 2}, "are an MMA of two blocks, which JAX does not interpret", "use ctas=1"
+        )
     return plgpu.InterpretGPUParams(detect_races=True, inline_mgpu="ignore") if interpret else False
 
 
@@ -100,6 +115,14 @@ def views(buffer: Any, interpret: bool) -> tuple[Any, Any]:
     return (buffer, buffer) if interpret else tuple(buffer)
 
 
+def travelling(operand: QuantizedArray, interpret: bool) -> jax.Array:
+    """The codes as `tile_buffer` takes them: packed ones as bytes, but as elements in the interpreter."""
+    if not (interpret and operand.spec.is_packed):
+        return operand.codes
+    codes = unpack(operand.codes, operand.spec.element.bits, operand.shape[1])
+    return lax.bitcast_convert_type(codes.astype(jnp.uint4), operand.spec.element.dtype)
+
+
 def saturating_cast(x: Any, dtype: Any, interpret: bool) -> Any:
     """x in `dtype`, FP8 saturated and NaN kept: the GPU's conversion does so itself, the interpreter's is told to."""
     if interpret and jnp.dtype(dtype).itemsize == 1:
@@ -108,8 +131,58 @@ def saturating_cast(x: Any, dtype: Any, interpret: bool) -> Any:
     return x.astype(dtype)
 
 
+def scaled_mma(
+    acc: Any,
+    operands: list[Any],
+    scales: list[tuple[Any, Any]],
+    done: Any,
+    stand_ins: list[Any],
+    *,
+    accumulate: Any,
+    pair: bool,
+) -> None:
+    """Block-scaled acc (+)= a·bᵀ by the tensor core, which arrives at `done`; returns at once.
+
+    operands:   a in shared or tensor memory, b in shared memory, both (rows, K).
+    scales:     of a and of b, tiles in shared memory and the tensor memory to copy them to.
+    stand_ins:  none; in the interpreter, which knows no such MMA, BF16 tiles of the operands' shapes: they
+                receive the scaled values, exact in BF16, for a plain MMA.
+    accumulate: whether to add to `acc` or to overwrite it.
+    """
+    axis = CTA_AXIS if pair else None
+    if stand_ins:
+        for stand_in, codes, (tiles, _) in zip(stand_ins, operands, scales, strict=True):
+            stand_in[...] = _scaled_values(codes[...], tiles[...]).astype(jnp.bfloat16)
+        plgpu.commit_smem()
+        a, b = stand_ins
+        plgpu.tcgen05_mma(acc, a, b.T, done, accumulate=accumulate, collective_axis=axis)
+        return
+    for tiles, tmem in scales:
+        plgpu.async_copy_scales_to_tmem(tiles, tmem, collective_axis=axis)
+    a, b = operands
+    (_, a_scale), (_, b_scale) = scales
+    plgpu.tcgen05_mma(
+        acc,
+        a,
+        b.T,
+        done,
+        a_scale=a_scale,
+        b_scale=b_scale,
+        accumulate=accumulate,
+        collective_axis=axis,
+    )
+
+
+def _scaled_values(codes: jax.Array, tiles: jax.Array) -> jax.Array:
+    """Elements times block scales, in FP32, of an operand whose scales are tiles for at least its rows."""
+    rows, k = codes.shape
+    blocks = tiles.shape[1] * scale_layout.TILE_BLOCKS
+    scales = scale_layout.untile_scales(tiles, tiles.shape[0] * scale_layout.TILE_ROWS, blocks)
+    return codes.astype(jnp.float32) * jnp.repeat(scales[:rows].astype(jnp.float32), k // blocks, axis=1)
+
+
 def convert_rows(
-    source: Any, columns: int, element: Any, convert: Callable[[list[Any], WordOperations], list[Any]]
+    source: Any, columns: int, element: Any, convert: Callable[[list[Any], WordOperations], list[Any]], interpret: bool
 ) -> Any:
     """Rows of shared memory through registers, as an array 128×columns laid out as tensor memory wants packed bytes.
 
@@ -117,8 +190,11 @@ def convert_rows(
     element: one-byte dtype of the result.
     convert: the row's little-endian 32-bit words -> the words of the result's row.
     """
+    if interpret:
+        words = lax.bitcast_convert_type(source[...].reshape(128, -1, 4), jnp.uint32)
+        converted = jnp.stack(convert(list(words.T), _ARRAY_WORDS), axis=-1)
+        return lax.bitcast_convert_type(converted, element).reshape(128, columns)
     layout = plgpu.Layout.TCGEN05_TMEM_NATIVE(4)
-
     result = plgpu.ShapeDtypeStruct((128, columns), element, layout=layout)
 
     @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),), return_type=result)  # type: ignore[untyped-decorator]
@@ -143,13 +219,19 @@ def convert_rows(
     return emit(source)
 
 
-def store_transposed(values: Any, target: Any) -> None:
+#: The interpreter's: words of all rows at once.
+_ARRAY_WORDS = WordOperations(operator.and_, operator.or_, operator.lshift, operator.rshift, jnp.uint32)
+
+
+def store_transposed(values: Any, target: Any, interpret: bool) -> None:
     """Array 128×columns, of which thread r of the warpgroup holds row r, into row-major shared memory columns×128.
 
     Each store of a warp fills consecutive bytes. Pallas could store through a transposed view, but would then choose a
     tiling that global memory has to be a multiple of.
     """
-
+    if interpret:
+        target[...] = values.T
+        return
     layout = plgpu.Layout.TCGEN05_TMEM_NATIVE(1)
 
     @plgpu.inline_mgpu(arg_types=(layout, plgpu.RefType()))  # type: ignore[untyped-decorator]

@@ -23,7 +23,8 @@ Barriers, beside those of `_blackwell_tcgen05` (`loaded` counts FP8 codes and bo
   widened[slot]  one arrival a widening warpgroup, of both blocks of a pair. `multiply` waits. There are SLOTS slots.
   `widen` also waits for consumed[stage] of the step that used its slot before.
 
-JAX does not interpret the widening, for it works on registers (`inline_mgpu`); its arithmetic is tested in NumPy.
+In the interpreter, which knows neither the register code (`inline_mgpu`) nor block-scaled MMAs, arrays and a plain MMA
+of scaled values stand in for them; all else, barriers and copies included, is as on the GPU.
 """
 
 import functools
@@ -111,13 +112,6 @@ def _plan(problem: GemmProblem, config: Config) -> Plan:
 
 def matmul(a: QuantizedArray, b: QuantizedArray, config: Config, out_format: str, interpret: bool = False) -> jax.Array:
     """a (M×K) · b (N×K)ᵀ, one of them MXFP6 and the other MXFP8, as an M×N array of `out_format`."""
-    if interpret:
-        raise UnsupportedError(
-            NAME,
-            {"interpret": True},
-            "needs register code and copies of block scales, which JAX does not interpret",
-            "compile it with narrowgemm.aot, or run it on a Blackwell GPU",
-        )
     transposed = b.spec.is_packed
     narrow, other = (b, a) if transposed else (a, b)
     out_dtype = format_named(out_format).element.dtype
@@ -132,7 +126,9 @@ def matmul(a: QuantizedArray, b: QuantizedArray, config: Config, out_format: str
     if config.schedule == "static":
         clusters = min(clusters, _mosaic_gpu.core_count(interpret) // config.ctas)
     kernel = plgpu.kernel(
-        functools.partial(_body, plan=plan, tiles=tiles, element=narrow.spec.element.name, transposed=transposed),
+        functools.partial(
+            _body, plan=plan, tiles=tiles, element=narrow.spec.element.name, transposed=transposed, interpret=interpret
+        ),
         kernel_name=NAME,
         out_type=jax.ShapeDtypeStruct((a.shape[0], b.shape[0]), out_dtype),
         grid=(clusters,),
@@ -141,17 +137,18 @@ def matmul(a: QuantizedArray, b: QuantizedArray, config: Config, out_format: str
         cluster_names=(_mosaic_gpu.CTA_AXIS,),
         num_threads=2 + WIDENERS,
         thread_name=_mosaic_gpu.WARPGROUP_AXIS,
-        scratch_types=_scratch(plan, other.spec.element.dtype, out_dtype, transposed),
+        scratch_types=_scratch(plan, other.spec.element.dtype, out_dtype, transposed, interpret),
+        interpret=_mosaic_gpu.interpret_params(interpret, config.ctas == 2),
     )
-    scales = [tile_scales(q.scales) for q in (narrow, other) if q.scales is not None]
+    scales = [tile_scales(q.scales, plan.step_scales) for q in (narrow, other) if q.scales is not None]
     out: jax.Array = kernel(narrow.codes, other.codes, *scales)
     return out
 
 
-def _scratch(plan: Plan, other_element: Any, out_dtype: Any, transposed: bool) -> dict[str, Any]:
+def _scratch(plan: Plan, other_element: Any, out_dtype: Any, transposed: bool, interpret: bool) -> dict[str, Any]:
     config = plan.config
     pair = config.ctas == 2
-    buffer = functools.partial(_mosaic_gpu.tile_buffer, interpret=False)
+    buffer = functools.partial(_mosaic_gpu.tile_buffer, interpret=interpret)
 
     blocks = plan.step_scales // SCALE_TILE_BLOCKS
     row_tiles = (1, plan.b_scale_tiles)
@@ -161,6 +158,8 @@ def _scratch(plan: Plan, other_element: Any, out_dtype: Any, transposed: bool) -
         if transposed
         else buffer(STAGING_TILES, BLOCK_M, out_dtype, columns=plan.store_n)
     )
+    rows = (BLOCK_M, config.block_n) if interpret else ()
+    stand_ins = [plgpu.SMEM((config.stages, n, STEP_K), jnp.bfloat16) for n in rows]
     return {
         "packed_smem": plgpu.SMEM((config.stages, BLOCK_M, STEP_PACKED_BYTES), jnp.uint8),
         "other_buffer": buffer(config.stages, config.block_n, other_element, columns=STEP_K),
@@ -172,6 +171,7 @@ def _scratch(plan: Plan, other_element: Any, out_dtype: Any, transposed: bool) -
         "out_buffer": out_tile,
         "acc_tmem": plgpu.TMEM((BLOCK_M, plan.accumulator_columns), jnp.float32, collective=pair),
         "wide_tmem": plgpu.TMEM((BLOCK_M, SLOTS * STEP_K), E4M3, packed=True, collective=pair),
+        "stand_ins": stand_ins,
         "packed": plgpu.Barrier(num_barriers=config.stages),
         "loaded": plgpu.Barrier(num_arrivals=3, num_barriers=config.stages),
         "widened": _mosaic_gpu.tensor_core_barrier(SLOTS, arrivals=WIDENERS, pair=pair),
@@ -192,6 +192,7 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
     tiles: tuple[int, int, int],
     element: str,
     transposed: bool,
+    interpret: bool,
     packed_smem: Any,
     other_buffer: Any,
     scale_smem: Any,
@@ -199,6 +200,7 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
     out_buffer: Any,
     acc_tmem: Any,
     wide_tmem: Any,
+    stand_ins: Any,
     packed: Any,
     loaded: Any,
     widened: Any,
@@ -208,8 +210,8 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
 ) -> None:
     """The kernel of one thread block; `tiles` counts tiles of the packed operand's rows, the other's, and K steps."""
     config = plan.config
-    other_tma, other_smem = other_buffer
-    out_tma, out_smem = (out_buffer, out_buffer) if transposed else out_buffer
+    other_tma, other_smem = _mosaic_gpu.views(other_buffer, interpret)
+    out_tma, out_smem = _mosaic_gpu.views(out_buffer, interpret or transposed)
     row_tiles, column_tiles, steps = tiles
     pair = config.ctas == 2
     axis = _mosaic_gpu.CTA_AXIS if pair else None
@@ -257,6 +259,7 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
                 width,
                 E4M3,
                 functools.partial(_widen_words, element=element),
+                interpret,
             )
             plgpu.async_store_tmem(wide_tmem.at[:, pl.ds(slot * STEP_K + half * width, width)], wide)
             plgpu.commit_tmem()
@@ -274,17 +277,14 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             stage, slot = stage_of(count), lax.rem(count, jnp.int32(SLOTS))
             plgpu.barrier_wait(loaded.at[stage])
             plgpu.barrier_wait(widened.at[slot])
-            for smem, tmem in zip(scale_smem, scale_tmem, strict=True):
-                plgpu.async_copy_scales_to_tmem(smem.at[stage], tmem, collective_axis=axis)
-            plgpu.tcgen05_mma(
+            _mosaic_gpu.scaled_mma(
                 acc,
-                wide_tmem.at[:, pl.ds(slot * STEP_K, STEP_K)],
-                other_smem.at[stage].T,
+                [wide_tmem.at[:, pl.ds(slot * STEP_K, STEP_K)], other_smem.at[stage]],
+                [(smem.at[stage], tmem) for smem, tmem in zip(scale_smem, scale_tmem, strict=True)],
                 consumed.at[stage],
-                a_scale=scale_tmem[0],
-                b_scale=scale_tmem[1],
+                [tile.at[stage] for tile in stand_ins],
                 accumulate=ki > 0,
-                collective_axis=axis,
+                pair=pair,
             )
 
         @pl.when(cta == 0)
@@ -300,18 +300,21 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             first = lax.select(accumulator == 0, jnp.int32(pieces - 1 - piece), jnp.int32(piece)) * plan.store_n
             source = acc_tmem.at[:, pl.ds(accumulator * plan.stride + first, plan.store_n)]
             layout = plgpu.Layout.TCGEN05_TMEM_NATIVE(1) if transposed else plgpu.Layout.TCGEN05
-            values = plgpu.async_load_tmem(source, layout=layout) * jnp.float32(2.0 ** PLACEMENT[element][1])
+            loaded_values = plgpu.async_load_tmem(source, layout=layout)
             if piece + 1 == plan.drain_pieces:
                 plgpu.wait_load_tmem()
                 plgpu.barrier_arrive(drained.at[lax.rem(turn, jnp.int32(plan.lag))])
             staging = lax.rem(turn * pieces + piece, jnp.int32(STAGING_TILES))
             plgpu.wait_smem_to_gmem(STAGING_TILES - 1, wait_read_only=True)
+            values = _mosaic_gpu.saturating_cast(
+                loaded_values * jnp.float32(2.0 ** PLACEMENT[element][1]), out_smem.dtype, interpret
+            )
             columns = pl.ds(column * config.tile_n + first, plan.store_n)
             if transposed:
-                _mosaic_gpu.store_transposed(values.astype(out_smem.dtype), out_smem.at[staging])
+                _mosaic_gpu.store_transposed(values, out_smem.at[staging], interpret)
                 target = out_gmem.at[columns, block_rows(row)]
             else:
-                out_smem[staging] = values.astype(out_smem.dtype)
+                out_smem[staging] = values
                 target = out_gmem.at[block_rows(row), columns]
             plgpu.commit_smem()
             plgpu.copy_smem_to_gmem(out_tma.at[staging], target)
@@ -343,6 +346,12 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             for slot in range(plan.lag):
                 still_open = jnp.logical_and(warp == MULTIPLY_WARP, slot < tiles_done)
                 pl.when(still_open)(functools.partial(plgpu.barrier_wait, drained.at[slot]))
+
+    @pl.when(warpgroup >= WIDEN_WARPGROUP)
+    def _() -> None:
+        steps_done = tiles_done * steps
+        first_open = jnp.maximum(steps_done - SLOTS, 0)
+        lax.fori_loop(first_open, steps_done, lambda count, _: plgpu.barrier_wait(consumed.at[stage_of(count)]), None)
 
     pl.when(warpgroup == STORE_WARPGROUP)(lambda: plgpu.wait_smem_to_gmem(0))
 
