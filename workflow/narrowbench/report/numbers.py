@@ -247,12 +247,14 @@ def _ratio(top: Any, bottom: Any) -> Ratio | None:
 
 
 def _of_accuracy(record: Material, place: Place) -> Named:
+    """Errors on each kind of data: sums of one sign lose what sums of mean zero do not. Normal data has no suffix."""
     lines = at(timed(record.frame), place)
-    for kernel, here in lines[lines.kernel_error.notna()].groupby("kernel"):
-        yield f"{place.device}/{kernel}/kernel-error", Number.plain(scientific(here.kernel_error.max()))
-        yield f"{place.device}/{kernel}/largest-k", Number.plain(f"{here.k.max():,}")
+    for (kernel, data), here in lines[lines.kernel_error.notna()].groupby(["kernel", "distribution"]):
+        name = f"{place.device}/{kernel}" + ("" if data == "normal" else f"/{data}")
+        yield f"{name}/kernel-error", Number.plain(scientific(here.kernel_error.max()))
+        yield f"{name}/largest-k", Number.plain(f"{here.k.max():,}")
         if here.format_error.notna().any():
-            yield f"{place.device}/{kernel}/format-error", Number.plain(scientific(here.format_error.median()))
+            yield f"{name}/format-error", Number.plain(scientific(here.format_error.median()))
 
 
 def _percent(share: float) -> str:
