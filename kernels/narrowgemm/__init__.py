@@ -6,19 +6,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from narrowgemm.errors import UnsupportedError
     from narrowgemm.formats.quantize import QuantizedArray, dequantize, quantize
+    from narrowgemm.formats.shuffle import ShuffledWeights, shuffle_weights, unshuffle_weights
     from narrowgemm.gemm.api import gemm, kernels
     from narrowgemm.problem import GemmProblem
 
-__all__ = ["GemmProblem", "QuantizedArray", "UnsupportedError", "dequantize", "gemm", "kernels", "quantize"]
+__all__ = [
+    "GemmProblem",
+    "QuantizedArray",
+    "ShuffledWeights",
+    "UnsupportedError",
+    "dequantize",
+    "gemm",
+    "kernels",
+    "quantize",
+    "shuffle_weights",
+    "unshuffle_weights",
+]
 
 #: Public name -> module. `gemm` is not here: it is the package of that name, which can be called.
 _HOMES = {
     "GemmProblem": "narrowgemm.problem",
     "QuantizedArray": "narrowgemm.formats.quantize",
+    "ShuffledWeights": "narrowgemm.formats.shuffle",
     "UnsupportedError": "narrowgemm.errors",
     "dequantize": "narrowgemm.formats.quantize",
     "kernels": "narrowgemm.gemm.api",
     "quantize": "narrowgemm.formats.quantize",
+    "shuffle_weights": "narrowgemm.formats.shuffle",
+    "unshuffle_weights": "narrowgemm.formats.shuffle",
 }
 
 

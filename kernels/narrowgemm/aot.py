@@ -223,8 +223,9 @@ def _compile(case: CompileCase) -> MachineCode:
     device = device_of(target)
     sharding = jax.sharding.SingleDeviceSharding(device)
     problem = case.problem
-    operands = _operand(problem.m, problem.k, problem.a_format), _operand(problem.n, problem.k, problem.b_format)
-    a, b = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), operands)
+    a, b = _operand(problem.m, problem.k, problem.a_format), _operand(problem.n, problem.k, problem.b_format)
+    b = jax.eval_shape(kernel.prepared, b)
+    a, b = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), (a, b))
 
     def gemm(a: Any, b: Any) -> Any:
         return kernel.matmul(a, b, config, problem.out_format)

@@ -8,7 +8,7 @@ from narrowgemm.formats.spec import ELEMENTS
 from narrowgemm.gemm._fp6_widening import PLACEMENT, widen
 from narrowgemm.gemm._words import WordOperations
 
-NUMPY = WordOperations(operator.and_, operator.or_, operator.lshift, operator.rshift, np.uint32)
+NUMPY = WordOperations(operator.and_, operator.or_, operator.lshift, operator.rshift, np.uint32, operator.eq)
 
 
 @pytest.mark.parametrize("element", ["e2m3", "e3m2"])

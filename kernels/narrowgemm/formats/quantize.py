@@ -119,6 +119,8 @@ def as_quantized(operand: Operand) -> QuantizedArray:
     """
     if isinstance(operand, QuantizedArray):
         return operand
+    if not hasattr(operand, "ndim"):
+        raise ValueError(f"operand is a {type(operand).__name__}, not an array or a QuantizedArray")
     if operand.ndim != 2:
         raise ValueError(f"operand of shape {tuple(operand.shape)} has {operand.ndim} axes, not 2 (rows, k)")
     dtype = np.dtype(operand.dtype)

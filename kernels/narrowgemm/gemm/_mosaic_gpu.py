@@ -200,7 +200,6 @@ def convert_rows(
     @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),), return_type=result)  # type: ignore[untyped-decorator]
     def emit(_: Any, smem: Any) -> Any:
         word, byte = ir.IntegerType.get_signless(32), ir.IntegerType.get_signless(8)
-        words = WordOperations(arith.andi, arith.ori, _shift(arith.shli), _shift(arith.shrui), _word)
         shape = ir.MemRefType(smem.type)
         (row_bytes, _), _ = shape.get_strides_and_offset()
         row = arith.remui(mgpu_utils.thread_idx(), _word(mgpu_utils.WARPGROUP_SIZE))
@@ -211,7 +210,7 @@ def convert_rows(
             quad = llvm.load(ir.VectorType.get((4,), word), pointer, alignment=16)
             loaded += [llvm.extractelement(quad, _word(i)) for i in range(4)]
         vector = ir.VectorType.get((4,), mgpu_utils.dtype_to_ir_type(element))
-        registers = np.array([mgpu_utils.bitcast(w, vector) for w in convert(loaded, words)], dtype=object)
+        registers = np.array([mgpu_utils.bitcast(w, vector) for w in convert(loaded, WORDS)], dtype=object)
         tiled = layout.to_mgpu()
         registers = registers.reshape(tiled.registers_shape((128, columns)))
         return mgpu.FragmentedArray(_registers=registers, _layout=tiled, _is_signed=None)
@@ -220,7 +219,14 @@ def convert_rows(
 
 
 #: The interpreter's: words of all rows at once.
-_ARRAY_WORDS = WordOperations(operator.and_, operator.or_, operator.lshift, operator.rshift, jnp.uint32)
+_ARRAY_WORDS = WordOperations(
+    operator.and_,
+    operator.or_,
+    operator.lshift,
+    operator.rshift,
+    jnp.uint32,
+    lambda word, value: jnp.where(word == value, jnp.uint32(0xFFFFFFFF), jnp.uint32(0)),
+)
 
 
 def store_transposed(values: Any, target: Any, interpret: bool) -> None:
@@ -252,3 +258,12 @@ def _word(value: int) -> Any:
 
 def _shift(operation: Callable[[Any, Any], Any]) -> Callable[[Any, int], Any]:
     return lambda word, count: operation(word, _word(count))
+
+
+def _equal(word: Any, value: int) -> Any:
+    same = arith.cmpi(arith.CmpIPredicate.eq, word, _word(value))
+    return arith.extsi(ir.IntegerType.get_signless(32), same)
+
+
+#: How a kernel does what bit tricks are written with.
+WORDS = WordOperations(arith.andi, arith.ori, _shift(arith.shli), _shift(arith.shrui), _word, _equal)

@@ -10,6 +10,7 @@ from jax.typing import DTypeLike
 
 from narrowgemm.errors import UnsupportedError, unknown_name
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
+from narrowgemm.formats.shuffle import ShuffledWeights
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm.device import arch_of, check_device, default_device
 from narrowgemm.gemm.registry import Kernel, accepts, check_formats, kernel_named, kernel_names
@@ -23,7 +24,15 @@ _OUT_FORMAT_OF = {format_named(name).element.dtype: name for name in OUT_FORMATS
 #: whatever the shape. A device that is not here has `_PORTABLE`: dots that are what they say on every device.
 _PORTABLE = ("xla_dot_f32", "xla_dot_bf16")
 _DEFAULTS = {
-    "hopper": ("hopper_wgmma_fp8", "hopper_wgmma_bf16", "xla_dot_f32"),
+    "hopper": (
+        "hopper_wgmma_fp8",
+        "hopper_wgmma_bf16",
+        "hopper_wgmma_w4a8",
+        "hopper_wgmma_w4a16",
+        "hopper_wgmma_w6a8",
+        "hopper_wgmma_w6a16",
+        "xla_dot_f32",
+    ),
     "blackwell": (
         "blackwell_tcgen05_bf16",
         "blackwell_tcgen05_fp8",
@@ -42,11 +51,17 @@ def kernels() -> tuple[str, ...]:
 
 
 def gemm(
-    a: Operand, b: Operand, *, kernel: str | None = None, out_dtype: DTypeLike = jnp.bfloat16, config: Any = None
+    a: Operand,
+    b: Operand | ShuffledWeights,
+    *,
+    kernel: str | None = None,
+    out_dtype: DTypeLike = jnp.bfloat16,
+    config: Any = None,
 ) -> jax.Array:
     """C[m,n] = Σ_k a[m,k]·b[n,k], block and tensor scales included, as an (m, n) array of `out_dtype`.
 
-    a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16 or float8, or `QuantizedArray`s.
+    a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16 or float8, or `QuantizedArray`s;
+               b also `ShuffledWeights`, which the kernels `hopper_wgmma_w*` take and no other does.
     kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats.
     out_dtype: f32, bf16, f16, float8_e4m3fn or float8_e5m2; FP8 saturates.
     config:    the kernel's `Config`; None: the one tuned for this shape on this model of device, else the first
@@ -56,11 +71,14 @@ def gemm(
     Raises ValueError for operands that do not fit each other, an unknown kernel or dtype, and another kernel's config;
     UnsupportedError for what the kernel or the device cannot do. Nothing else is ever run instead.
     """
-    qa, qb = as_quantized(a), as_quantized(b)
+    qa, qb = as_quantized(a), b if isinstance(b, ShuffledWeights) else as_quantized(b)
     problem = _problem(qa, qb, out_dtype)
     chosen = _default_kernel(problem) if kernel is None else kernel_named(kernel)
     check_formats(chosen, problem)
     check_device(chosen)
+    if isinstance(qb, ShuffledWeights) and chosen.prepare_b is None:
+        rule, remedy = "is an order that this kernel does not take", "pass narrowgemm.unshuffle_weights(b)"
+        raise UnsupportedError(chosen.name, {"b": "ShuffledWeights"}, rule, remedy)
     if config is None:
         config, _ = chosen_config(chosen, problem)
     elif isinstance(config, chosen.config_type):
@@ -71,7 +89,7 @@ def gemm(
     return result
 
 
-def _problem(a: QuantizedArray, b: QuantizedArray, out_dtype: DTypeLike) -> GemmProblem:
+def _problem(a: QuantizedArray, b: QuantizedArray | ShuffledWeights, out_dtype: DTypeLike) -> GemmProblem:
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"gemm: a has shape {a.shape} and b {b.shape}: their K, the second axis of each, differ")
     dtype = np.dtype(out_dtype)
@@ -80,8 +98,10 @@ def _problem(a: QuantizedArray, b: QuantizedArray, out_dtype: DTypeLike) -> Gemm
     return GemmProblem(a.shape[0], b.shape[0], a.shape[1], a.format, b.format, _OUT_FORMAT_OF[dtype])
 
 
-def as_given(operand: QuantizedArray) -> jax.Array | QuantizedArray:
+def as_given(operand: QuantizedArray | ShuffledWeights) -> jax.Array | QuantizedArray | ShuffledWeights:
     """What kernels take: a plain array where there is nothing beside the codes."""
+    if isinstance(operand, ShuffledWeights):
+        return operand
     plain = operand.scales is None and operand.tensor_scale is None and not operand.spec.is_packed
     return operand.codes if plain else operand
 

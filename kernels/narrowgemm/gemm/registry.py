@@ -17,6 +17,10 @@ _MODULES = {
     "xla_scaled_dot_nvfp4": "xla_scaled_dot",
     "hopper_wgmma_bf16": "hopper_wgmma_bf16",
     "hopper_wgmma_fp8": "hopper_wgmma_fp8",
+    "hopper_wgmma_w4a8": "hopper_wgmma_w4a8",
+    "hopper_wgmma_w4a16": "hopper_wgmma_w4a16",
+    "hopper_wgmma_w6a8": "hopper_wgmma_w6a8",
+    "hopper_wgmma_w6a16": "hopper_wgmma_w6a16",
     "blackwell_tcgen05_bf16": "blackwell_tcgen05_bf16",
     "blackwell_tcgen05_fp8": "blackwell_tcgen05_fp8",
     "blackwell_tcgen05_mxfp8": "blackwell_tcgen05_mxfp8",
@@ -42,6 +46,7 @@ class Kernel:
                  with some config.
     matmul:      (a, b, config, out_format, interpret=False) -> array. `a` and `b` are plain arrays or
                  `QuantizedArray`s; traceable under jit.
+    prepare_b:   what a quantised `b` becomes once, off-line and never timed, before `matmul` takes it; None: itself.
     """
 
     name: str
@@ -54,6 +59,11 @@ class Kernel:
     check: Callable[[GemmProblem, Any], None]
     candidates: Callable[[GemmProblem], Sequence[Any]]
     matmul: Callable[..., Any]
+    prepare_b: Callable[[Any], Any] | None = None
+
+    def prepared(self, b: Any) -> Any:
+        """A quantised `b` as `matmul` takes it."""
+        return b if self.prepare_b is None else self.prepare_b(b)
 
 
 def kernel_names() -> tuple[str, ...]:

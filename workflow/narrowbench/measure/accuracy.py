@@ -68,15 +68,22 @@ class _Sums:
         self.largest_relative = max(self.largest_relative, part["largest_relative"].item())
 
 
-def check(launch: Callable[[Any, Any], Any], problem: GemmProblem, distribution: str, seed: int) -> Checked:
-    """Run `launch(a, b)` once on operands of `distribution` (normal ones for constant data) and compare all of C.
+def check(
+    launch: Callable[[Any, Any], Any],
+    problem: GemmProblem,
+    distribution: str,
+    seed: int,
+    prepared: Callable[[Any], Any] = lambda b: b,
+) -> Checked:
+    """Run `launch(a, prepared(b))` once on operands of `distribution` and compare all of C.
 
+    Constant data would hide mistakes: normal ones stand in for them. `prepared` is what is done to b off-line.
     Raises WrongResultError where the result is wrong, and whatever `launch` raises.
     """
     distribution = check_distribution(distribution)
     a, b = originals(problem, distribution, seed, "check", 0)
     qa, qb = quantised(problem, a, b)
-    run = _Poisoned(launch, problem, qa, qb)
+    run = _Poisoned(launch, problem, qa, prepared(qb))
     with _ALONE:
         out, is_poisoned = run(math.nan)
         launch_s = min(run.timed_s() for _ in range(_GUESSES))

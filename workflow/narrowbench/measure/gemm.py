@@ -48,9 +48,9 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
     launch = launch_of(kernel, config, problem.out_format)
     same = (case.kernel, problem, config, check_distribution(case.distribution), case.seed)
     if same not in bench.passed:
-        bench.passed[same] = check(launch, problem, case.distribution, case.seed)
+        bench.passed[same] = check(launch, problem, case.distribution, case.seed, kernel.prepared)
     checked = bench.passed[same]
-    sets = operand_sets(problem, case.distribution, case.seed, sizes.sets)
+    sets = prepared_sets(kernel, problem, case.distribution, case.seed, sizes.sets)
     return Prepared(
         workload=workload_of(
             launch, sets, sizes.set_bytes, sizes.result_bytes, bench.device.platform, checked.launch_s
@@ -60,6 +60,13 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
         config=asdict(config),
         tuned_table_sha256=tuned_table_sha256,
     )
+
+
+def prepared_sets(
+    kernel: Kernel, problem: GemmProblem, distribution: str, seed: int, count: int
+) -> list[tuple[QuantizedArray, Any]]:
+    """`operand_sets` as the kernel takes them; what is done off-line is done here."""
+    return [(a, kernel.prepared(b)) for a, b in operand_sets(problem, distribution, seed, count)]
 
 
 @dataclass(frozen=True)
@@ -92,10 +99,13 @@ def compiled_of(checked: Checked) -> Compiled:
     )
 
 
-def launch_of(kernel: Kernel, config: Any, out_format: str) -> Callable[[QuantizedArray, QuantizedArray], jax.Array]:
-    """The kernel as a function of two operands. A format that is nothing but its codes goes in as a plain array."""
+def launch_of(kernel: Kernel, config: Any, out_format: str) -> Callable[[QuantizedArray, Any], jax.Array]:
+    """The kernel as a function of two operands, the second prepared.
 
-    def launch(a: QuantizedArray, b: QuantizedArray) -> jax.Array:
+    A format that is nothing but its codes goes in as a plain array.
+    """
+
+    def launch(a: QuantizedArray, b: Any) -> jax.Array:
         result: jax.Array = kernel.matmul(as_given(a), as_given(b), config, out_format)
         return result
 

@@ -26,9 +26,9 @@ from narrowbench.config import Protocol, TuningSettings, load_suite
 from narrowbench.measure.accuracy import WrongResultError, check
 from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
-from narrowbench.measure.gemm import Prepared, admitted, compiled_of, launch_of
+from narrowbench.measure.gemm import Prepared, admitted, compiled_of, launch_of, prepared_sets
 from narrowbench.measure.launches import compile_launch, workload_of_compiled
-from narrowbench.measure.operands import operand_sets, operand_shapes
+from narrowbench.measure.operands import operand_shapes
 from narrowbench.measure.recording import failure, row_of
 from narrowbench.measure.runner import JobReport, Task, missing, run_tasks
 from narrowbench.measure.sampling import Sampled, burst
@@ -177,7 +177,8 @@ def _searched(case: TuningCase, means: _Means, bench: Bench, trials: list[Trial]
     kernel, problem, settings = kernel_named(case.kernel), case.problem, bench.protocol.tuning
     platform = bench.device.platform
     sizes = admitted(kernel, problem, "rotated", bench)
-    shapes = operand_shapes(problem)
+    a, b = operand_shapes(problem)
+    shapes = a, jax.eval_shape(kernel.prepared, b)
 
     def compiled(config: Any) -> Callable[..., Any]:
         return compile_launch(launch_of(kernel, config, case.out_format), shapes, platform)
@@ -185,7 +186,7 @@ def _searched(case: TuningCase, means: _Means, bench: Bench, trials: list[Trial]
     compiling = {config: means.pool.submit(compiled, config) for config in kernel.candidates(problem)[: case.top]}
     if kernel.arch == "any":
         wait(compiling.values())  # XLA times its choices while it compiles: drawing operands would disturb it
-    sets = operand_sets(problem, case.distribution, case.seed, sizes.sets)
+    sets = prepared_sets(kernel, problem, case.distribution, case.seed, sizes.sets)
     wait(compiling.values())  # nothing else runs while configs are timed
 
     def workload(config: Any) -> Workload:
@@ -220,9 +221,10 @@ def _best(
         trials[index] = trials[index].model_copy(update={"final_s": time_s})
     for index in sorted(range(len(finalists)), key=lambda index: times_s[index] or math.inf):
         config, workload, sampled = finalists[index]
-        launch = launch_of(kernel_named(case.kernel), config, case.out_format)
+        kernel = kernel_named(case.kernel)
+        launch = launch_of(kernel, config, case.out_format)
         try:
-            checked = check(launch, case.problem, case.distribution, case.seed)
+            checked = check(launch, case.problem, case.distribution, case.seed, kernel.prepared)
         except WrongResultError as error:
             trials[index] = trials[index].model_copy(update={"status": "failed", "reason": str(error)})
             continue

@@ -3,6 +3,7 @@
 The kernels' own modules need JAX, so their configs come here as the mappings that result rows carry.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +18,10 @@ _STAGE_K_BYTES = 128
 _WGMMA_M, _TCGEN05_M = 64, 128
 #: Consumer warpgroups of the Hopper kernels.
 _CONSUMERS = 2
+#: Elements of K in a stage of the Hopper kernels with packed weights.
+_WEIGHTS_TILE_K = 128
+#: Bits of weights and of activations, as they end a stem.
+_PACKED = re.compile(r"w\d+a\d+")
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,9 @@ def assumed_tiling(problem: GemmProblem, cores: int) -> Tiling:
 
 
 def _family(kernel: str) -> str:
-    """Architecture and engine of a kernel's stem."""
-    return "_".join(kernel.split("_")[:2])
+    """Architecture and engine of a kernel's stem, and whether its weights are packed."""
+    arch_and_engine, _, formats = kernel.rpartition("_")
+    return f"{arch_and_engine}_w" if _PACKED.fullmatch(formats) else "_".join(kernel.split("_")[:2])
 
 
 def _hopper(config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tiling:
@@ -77,6 +83,18 @@ def _hopper(config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tili
         raster_width=config["raster_width"],
     )
     return Tiling(schedule, mma_m=_WGMMA_M, mma_n=columns, overlaps_store=config["split"] is None)
+
+
+def _hopper_weights(config: Mapping[str, Any], _: GemmProblem, cores: int) -> Tiling:
+    """The weights go through registers, 64 rows a consumer: they are read once, A once for each 64."""
+    schedule = Schedule(
+        tile_m=config["tile_m"],
+        tile_n=_CONSUMERS * _WGMMA_M,
+        tile_k=_WEIGHTS_TILE_K,
+        units=cores,
+        split_k=config["splits"],
+    )
+    return Tiling(schedule, mma_m=config["tile_m"], mma_n=_WGMMA_M, overlaps_store=False)
 
 
 def _blackwell(config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tiling:
@@ -101,4 +119,4 @@ def _stage_k(problem: GemmProblem) -> int:
 
 
 #: Family of kernels -> what makes their tiling of a config.
-_MAKERS = {"hopper_wgmma": _hopper, "blackwell_tcgen05": _blackwell}
+_MAKERS = {"hopper_wgmma": _hopper, "hopper_wgmma_w": _hopper_weights, "blackwell_tcgen05": _blackwell}

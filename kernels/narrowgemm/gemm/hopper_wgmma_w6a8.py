@@ -1,0 +1,58 @@
+"""C = scale · A·Bᵀ on Hopper's wgmma with FP6 weights and FP8 activations: B is widened in registers.
+
+A (M×K): FP8, either format, with its tensor scale; any M. B (N×K): MXFP6, either format, 0.75 byte a weight and its
+block scales beside, in the order that `narrowgemm.shuffle_weights(b, 8)` makes; K is a multiple of 32.
+C (M×N): BF16, F16 or F32, rounded once, at the store; its rows are whole 16 bytes.
+Roles, barriers and where the scales go: `_hopper_weights`.
+
+The tensor core adds FP8 products with fewer bits than FP32 has, but here only over a block of scales; blocks
+are added in FP32.
+"""
+
+import jax
+
+from narrowgemm.formats.quantize import Operand, QuantizedArray
+from narrowgemm.formats.shuffle import ShuffledWeights, shuffle_weights
+from narrowgemm.gemm import _hopper_weights
+from narrowgemm.gemm._hopper_weights_space import OUT_FORMATS, Config, candidates_weights, check_weights
+from narrowgemm.gemm.registry import Kernel
+from narrowgemm.problem import GemmProblem
+
+NAME = "hopper_wgmma_w6a8"
+
+
+def check(problem: GemmProblem, config: Config) -> None:
+    """Raise UnsupportedError where `config` cannot do `problem`."""
+    check_weights(NAME, problem, config)
+
+
+def candidates(problem: GemmProblem) -> list[Config]:
+    """Configs worth trying for `problem`, best guess first."""
+    return candidates_weights(NAME, problem)
+
+
+def prepare_b(b: QuantizedArray) -> ShuffledWeights:
+    """The weights as `matmul` takes them."""
+    return shuffle_weights(b, 8)
+
+
+def matmul(a: Operand, b: ShuffledWeights, config: Config, out_format: str, interpret: bool = False) -> jax.Array:
+    """a (M×K) · b (N×K)ᵀ times their tensor scales as an M×N array of `out_format`."""
+    return _hopper_weights.launch(NAME, a, b, config, out_format, interpret)
+
+
+KERNELS = (
+    Kernel(
+        name=NAME,
+        arch="hopper",
+        is_baseline=False,
+        a_formats=("fp8_e4m3", "fp8_e5m2"),
+        b_formats=("mxfp6_e2m3", "mxfp6_e3m2"),
+        out_formats=OUT_FORMATS,
+        config_type=Config,
+        check=check,
+        candidates=candidates,
+        matmul=matmul,
+        prepare_b=prepare_b,
+    ),
+)
