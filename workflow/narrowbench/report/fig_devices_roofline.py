@@ -9,7 +9,7 @@ from narrowbench.models.hardware import DeviceProfile
 from narrowbench.report import style
 from narrowbench.report.kernels import RATE_COLOURS, format_in_words
 from narrowbench.report.load import Material
-from narrowbench.report.roof_axes import SHEET_LINE, draw_roof, frame_roofline, list_roofs
+from narrowbench.report.roof_axes import SHEET_LINE, draw_roof, frame_roofline, label_decades, list_roofs
 from narrowbench.report.roofs import KnownRoofs
 from narrowbench.report.units import quantity
 
@@ -48,6 +48,7 @@ def _panel(axes: Axes, profile: DeviceProfile) -> None:
     known = KnownRoofs.of(profile)
     frame_roofline(axes, 12)
     axes.set(xlabel="", ylabel="", xlim=_SPAN, ylim=_HEIGHT)
+    label_decades(axes)
     axes.minorticks_off()
     axes.set_title("\n".join(textwrap.wrap(profile.name, 24)), loc="left", size=6)
     by_rate: dict[float, list[str]] = {}

@@ -8,7 +8,6 @@ from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.select import usual
 from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, positions, shape_panels
-from narrowbench.report.units import prefix_of, prefixed
 
 _NOTE = (
     "Total energy of the scope that the meter names (board or package), idle power included. Normal data, rotated "
@@ -30,13 +29,12 @@ def energy_per_flop(material: Material, *origins: str) -> Figure:
         return style.empty_figure("No energy measured yet: no sustained case ran on a device whose meter can be read.")
 
     def draw(axes: Axes, panel: ShapePanel, position: dict[Shape, int]) -> None:
-        scale = prefix_of(panel.lines.j_per_flop.median())
-        axes.set_ylabel(prefixed("J/FLOP", scale))
-        style.scale_to(axes, panel.lines.j_per_flop / 10.0**scale)
+        axes.set_ylabel("pJ/FLOP")
+        style.scale_to(axes, panel.lines.j_per_flop / 1e-12, panel.lines.j_per_flop_high / 1e-12)
         kernels = in_legend_order(panel.lines.kernel)
         for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
             of_kernel = panel.lines[panel.lines.kernel == kernel]
-            middle, low, high = (of_kernel[f"j_per_flop{end}"] / 10.0**scale for end in ("", "_low", "_high"))
+            middle, low, high = (of_kernel[f"j_per_flop{end}"] / 1e-12 for end in ("", "_low", "_high"))
             axes.errorbar(
                 [x + aside for x in positions(of_kernel, position)],
                 middle,

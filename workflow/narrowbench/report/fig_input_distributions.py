@@ -8,14 +8,15 @@ from narrowbench.report import style
 from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.select import at, modes, places, timed
-from narrowbench.report.units import prefix_of, prefixed, rate_prefix
+from narrowbench.report.units import prefixed, rate_prefix
 
 _NOTE = "Median with its 95 % order-statistic interval; clock: median with its range while the case ran."
-#: Columns of panels: what, its column in the frame (with or without interval beside it), unit.
+#: Columns of panels: what, its column in the frame (with or without interval beside it), unit, exponent of its prefix
+#: (None: as throughput has it everywhere).
 _PANELS = (
-    ("throughput", "flop_per_s", "FLOP/s"),
-    ("clock", "sm_clock_hz", "Hz"),
-    ("energy", "j_per_flop", "J/FLOP"),
+    ("throughput", "flop_per_s", "FLOP/s", None),
+    ("clock", "sm_clock_hz", "Hz", 9),
+    ("energy", "j_per_flop", "J/FLOP", -12),
 )
 
 
@@ -31,8 +32,9 @@ def figure(material: Material) -> Figure:
     for row, (place, mode, of_shape) in zip(grid, found, strict=True):
         first = of_shape.iloc[0]
         row[0].set_title(f"{material.place_name(place)}, {mode}, {first.m}×{first.n}×{first.k}", loc="left")
-        for axes, (what, column, unit) in zip(row, _PANELS, strict=True):
-            _panel(axes, of_shape, what, column, unit)
+        for axes, (what, column, unit, exponent) in zip(row, _PANELS, strict=True):
+            scale = rate_prefix(of_shape.flop_per_s.max()) if exponent is None else exponent
+            _panel(axes, of_shape, column, f"{what} ({prefixed(unit, scale)})", scale)
     kernels = pd.concat([of_shape for _, _, of_shape in found]).kernel
     style.legend_above(figure, style.legend_keys(kernels, with_line=False))
     style.footnote(figure, _NOTE)
@@ -49,12 +51,11 @@ def _widest(lines: pd.DataFrame) -> pd.DataFrame:
     return lines.set_index(["m", "n", "k"], drop=False).loc[[chosen]]
 
 
-def _panel(axes: Axes, lines: pd.DataFrame, what: str, column: str, unit: str) -> None:
+def _panel(axes: Axes, lines: pd.DataFrame, column: str, label: str, scale: int) -> None:
     known = lines[lines[column].notna()]
     if known.empty:
-        style.without_data(axes, f"{what} not read here")
+        style.without_data(axes, f"{label.split()[0]} not read here")
         return
-    scale = rate_prefix(known[column].max()) if unit == "FLOP/s" else prefix_of(known[column].max())
     names = sorted(lines.distribution.unique(), key=lambda name: (name != "normal", name))
     kernels = in_legend_order(lines.kernel)
     for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
@@ -70,7 +71,7 @@ def _panel(axes: Axes, lines: pd.DataFrame, what: str, column: str, unit: str) -
         )
     axes.set_xticks(range(len(names)), [name.replace("_", "\n") for name in names])
     axes.set_xlim(-0.5, len(names) - 0.5)
-    axes.set_ylabel(f"{what} ({prefixed(unit, scale)})")
+    axes.set_ylabel(label)
 
 
 def _with_bounds(column: str) -> tuple[str, str, str]:

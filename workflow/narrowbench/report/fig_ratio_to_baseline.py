@@ -38,6 +38,7 @@ def ratio_to_baseline(material: Material, *origins: str) -> Figure:
     def draw(axes: Axes, panel: ShapePanel, position: dict[Shape, int]) -> None:
         axes.set_ylabel("ratio to baseline")
         axes.axhline(1, color=BLACK, linewidth=0.8)
+        axes.set_ylim(min(0.95, panel.lines.low.min() - 0.02), max(1.05, panel.lines.high.max() + 0.02))
         kernels = in_legend_order(panel.lines.kernel)
         for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
             of_kernel = panel.lines[panel.lines.kernel == kernel]

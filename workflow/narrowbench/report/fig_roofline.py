@@ -14,6 +14,7 @@ from narrowbench.report.roof_axes import (
     ZEROS_LINE,
     draw_roof,
     frame_roofline,
+    label_decades,
     list_roofs,
 )
 from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs, roof_key
@@ -78,6 +79,7 @@ def _panel(axes: Axes, material: Material, frame: pd.DataFrame, place: Place, mo
         _draw_points(axes, lines[lines.kernel == kernel], kernel, scale)
     axes.set_xlim(*span)
     axes.set_ylim(bottom=at(usual(frame), place).flop_per_s.min() / 5 / 10.0**scale)
+    label_decades(axes)
 
 
 def _span(intensities: pd.Series) -> tuple[float, float]:

@@ -30,7 +30,7 @@ def throughput_by_shape(material: Material, *origins: str) -> Figure:
     def draw(axes: Axes, panel: ShapePanel, position: dict[Shape, int]) -> None:
         scale = rate_prefix(panel.lines.flop_per_s.max())
         axes.set_ylabel(prefixed("FLOP/s", scale))
-        style.scale_to(axes, panel.lines.flop_per_s / 10.0**scale)
+        style.scale_to(axes, panel.lines.flop_per_s / 10.0**scale, panel.lines.flop_per_s_high / 10.0**scale)
         kernels = in_legend_order(panel.lines.kernel)
         for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
             for layer in by_layer(panel.lines[panel.lines.kernel == kernel]):

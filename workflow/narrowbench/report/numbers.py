@@ -20,7 +20,7 @@ from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_median
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import bits, energy_savings, speed_ups
 from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs
-from narrowbench.report.select import Place, Reading, at, is_native, places, reading, timed, usual
+from narrowbench.report.select import CONSTANT, Place, Reading, at, is_native, places, reading, timed, usual
 from narrowbench.report.tab_gemm import RoofShares
 from narrowbench.report.tab_summary import table as summary
 from narrowbench.report.units import quantity, rate_prefix, scientific
@@ -165,7 +165,13 @@ def _of_suites(record: Material, place: Place) -> Named:
     for row in table.rows:
         line = dict(zip(columns, row, strict=True))
         name = f"{place.device}/{line['mode']}/{line['suite']}/{line['kernel']}"
-        shown = {"cases": "d", "geometric_mean_ratio": ".3f", "lowest_ratio": ".3f", "highest_ratio": ".3f"}
+        shown = {
+            "cases": "d",
+            "compared": "d",
+            "geometric_mean_ratio": ".3f",
+            "lowest_ratio": ".3f",
+            "highest_ratio": ".3f",
+        }
         shown |= {"faster": "d", "no_difference": "d", "slower": "d"}
         for key, form in shown.items():
             if line[key] is not None:
@@ -247,10 +253,11 @@ def _ratio(top: Any, bottom: Any) -> Ratio | None:
 
 
 def _of_accuracy(record: Material, place: Place) -> Named:
-    """Errors on each kind of data: sums of one sign lose what sums of mean zero do not. Normal data has no suffix."""
+    """The largest kernel error and the median format error of each kernel and distribution."""
     lines = at(timed(record.frame), place)
-    for (kernel, data), here in lines[lines.kernel_error.notna()].groupby(["kernel", "distribution"]):
-        name = f"{place.device}/{kernel}" + ("" if data == "normal" else f"/{data}")
+    lines = lines[lines.kernel_error.notna() & ~lines.distribution.isin(CONSTANT)]
+    for (kernel, data), here in lines.groupby(["kernel", "distribution"]):
+        name = f"{place.device}/accuracy/{kernel}/{data}"
         yield f"{name}/kernel-error", Number.plain(scientific(here.kernel_error.max()))
         yield f"{name}/largest-k", Number.plain(f"{here.k.max():,}")
         if here.format_error.notna().any():

@@ -19,10 +19,14 @@ def frame_roofline(axes: Axes, scale: int) -> None:
     """Two logarithmic axes, intensity and throughput under the SI prefix of 10^scale."""
     axes.set_xscale("log")
     axes.set_yscale("log")
-    style.plain_decades(axes.xaxis)
-    style.plain_decades(axes.yaxis)
     axes.set_xlabel("arithmetic intensity (FLOP/byte)")
     axes.set_ylabel(f"throughput ({prefixed('FLOP/s', scale)})")
+
+
+def label_decades(axes: Axes) -> None:
+    """Labels for both axes, once their limits are known."""
+    style.plain_decades(axes.xaxis, *axes.get_xlim())
+    style.plain_decades(axes.yaxis, *axes.get_ylim())
 
 
 def draw_roof(axes: Axes, known: KnownRoofs, key: str, span: tuple[float, float], scale: int, **look: Any) -> None:

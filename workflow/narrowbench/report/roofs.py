@@ -7,14 +7,13 @@ import pandas as pd
 
 from narrowbench.models.hardware import DeviceProfile, Rates, rate_key
 from narrowbench.models.roofline import RoofedPoint, check_below_roofs
-from narrowbench.report.select import Place, Reading, at, modes, places, reading, timed
+from narrowbench.report.select import CONSTANT, Place, Reading, at, modes, places, reading, timed
 
 #: Key of the memory roof beside those of the rates.
 MEMORY = "memory"
 #: Data that arithmetic roofs are measured on. Zeros toggle no bits: what the units do at the highest clock. Normal
 #: data: what a board's power leaves of that.
 ROOF_DATA = ("zeros", "normal")
-
 
 #: Keys of floating-point rates, from wide to narrow. Integer rates are no FLOP/s.
 RATE_KEYS = tuple(name for name in Rates.model_fields if name not in ("dense", "int8", "int4"))
@@ -54,7 +53,7 @@ def _best_lines(
     lines = at(frame, place)
     lines = lines[(lines.status == "ok") & (lines.evidence == "measured")]
     roofs = lines[(lines.kind == "roof") & ((lines.quantity != "flop") | (lines.distribution == data))]
-    constant = lines[(lines.kind == "gemm") & lines.distribution.isin(_CONSTANT if data == "zeros" else ())]
+    constant = lines[(lines.kind == "gemm") & lines.distribution.isin(CONSTANT if data == "zeros" else ())]
     best: dict[str, pd.Series] = {}
     known = pd.concat([roofs, constant])
     for wanted in dict.fromkeys((mode, mode if held_only else "burst")):
@@ -65,10 +64,6 @@ def _best_lines(
                 fastest[key] = line
         best = fastest | best
     return best
-
-
-#: Data that toggles no bits from one element to the next.
-_CONSTANT = ("zeros", "ones")
 
 
 def _bounded(line: pd.Series) -> str:

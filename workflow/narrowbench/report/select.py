@@ -11,6 +11,8 @@ from narrowbench.models.statistics import Interval
 SAME_WORK = ["origin", "device", "m", "n", "k", "mode", "distribution", "cache", "epilogue", "out_format"]
 
 
+#: Data that toggles no bits from one element to the next. A kernel that is timed on it was checked on normal data.
+CONSTANT = ("zeros", "ones")
 #: Of every interval in the frame.
 CONFIDENCE = 0.95
 

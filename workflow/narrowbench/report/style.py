@@ -94,22 +94,23 @@ def footnote(figure: Figure, text: str) -> None:
     figure.supxlabel(text, fontsize=6, color=GREY, x=0.01, ha="left", va="bottom")
 
 
-def plain_decades(axis: Axis) -> None:
-    """Label a logarithmic axis in full: 0.1, 1, 10, 1,000."""
-    axis.set_major_locator(LogLocator(numticks=20))
+def plain_decades(axis: Axis, low: float, high: float) -> None:
+    """Label a logarithmic axis in full: 0.1, 1, 10, 1,000; at 2 and 5 too where it spans little."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 100 * low else (1,), numticks=20))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.10g}"))
     axis.set_minor_formatter(NullFormatter())
 
 
-def scale_to(axes: Axes, values: pd.Series) -> None:
-    """A vertical axis for these values: from nought where they are of one magnitude, logarithmic where they are not."""
+def scale_to(axes: Axes, values: pd.Series, bars: pd.Series) -> None:
+    """A vertical axis for values and the upper ends of their bars (null where there is none).
+
+    From nought where the values are of one magnitude, logarithmic where they are not.
+    """
     if values.max() < 8 * values.min():
-        axes.set_ylim(0, 1.12 * values.max())
+        axes.set_ylim(0, 1.08 * max(values.max(), bars.fillna(0).max()))
         return
     axes.set_yscale("log")
-    plain_decades(axes.yaxis)
-    if values.max() < 30 * values.min():
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))
+    plain_decades(axes.yaxis, values.min(), values.max())
 
 
 def side_by_side(count: int) -> list[float]:

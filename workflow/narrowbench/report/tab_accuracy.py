@@ -6,17 +6,18 @@ import pandas as pd
 
 from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.select import timed
+from narrowbench.report.select import CONSTANT, timed
 from narrowbench.report.tables import Column, Table, count
 from narrowbench.report.units import scientific
 
 
 def table(material: Material) -> Table:
-    """A line a device, kernel and formats."""
+    """A line a device, formats, input distribution and kernel."""
     columns = [
         Column("device", "device"),
         Column("kernel", "kernel"),
         Column("formats", "A × B → C"),
+        Column("distribution", "data"),
         count("cases", "cases"),
         count("largest_k", "K up to"),
         _error("largest_kernel_error", "kernel error"),
@@ -25,7 +26,8 @@ def table(material: Material) -> Table:
         _error("median_format_error", "format error"),
     ]
     lines = timed(material.origin("record"))
-    groups = lines.groupby(["device", "a_format", "b_format", "out_format"])
+    lines = lines[~lines.distribution.isin(CONSTANT)]
+    groups = lines.groupby(["device", "a_format", "b_format", "out_format", "distribution"])
     rows = [
         _row(material, of_formats[of_formats.kernel == kernel])
         for _, of_formats in groups
@@ -49,6 +51,7 @@ def _row(material: Material, lines: pd.DataFrame) -> list[Any]:
         material.device_name(worst.device),
         worst.kernel,
         f"{worst.a_format} × {worst.b_format} → {worst.out_format}",
+        worst.distribution,
         len(lines),
         lines.k.max(),
         worst.kernel_error,

@@ -5,7 +5,7 @@ import pandas as pd
 from narrowbench.models.roofline import Roofs
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import speed_ups
-from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs, roof_key
+from narrowbench.report.roofs import MEMORY, ROOF_DATA, KnownRoofs, measured_roofs, roof_key
 from narrowbench.report.select import Place, Reading, reading, timed
 from narrowbench.report.tables import Column, Table, count, measured, percent, ratio, scaled
 
@@ -55,7 +55,7 @@ def table(material: Material) -> Table:
     note = (
         "Median with its 95 % order-statistic interval. Ratio: times as fast as the fastest baseline for the same "
         "work; of pairs, with an order-statistic interval, where the samples were taken in turn, else of medians with "
-        "a bootstrap interval. Roof: the lower of memory and arithmetic at the case's intensity."
+        "a bootstrap interval. Roof: the lower of memory and arithmetic (on zeros, where measured) at its intensity."
     )
     return Table("Every measured GEMM of the record", columns, rows, note)
 
@@ -66,17 +66,23 @@ class RoofShares:
     def __init__(self, material: Material, lines: pd.DataFrame) -> None:
         places = {(line.origin, line.device, line["mode"]) for _, line in lines.iterrows()}
         self._measured = {
-            (origin, device, mode): measured_roofs(material.frame, Place(origin, device), mode)
-            for origin, device, mode in places
+            (*where, data): measured_roofs(material.frame, Place(*where[:2]), where[2], data)
+            for where in places
+            for data in ROOF_DATA
         }
         self._sheets = {device: KnownRoofs.of(profile) for device, profile in material.profiles.items()}
 
     def measured(self, line: pd.Series) -> float | None:
-        """Share of the lower measured roof; None where not both were measured, and for other data than the roofs'."""
-        if line.distribution != "normal":
-            return None
-        roofs = {key: roof.value for key, roof in self._measured[line.origin, line.device, line["mode"]].items()}
-        return _share(line, KnownRoofs(roofs.pop(MEMORY, None), roofs))
+        """Share of the lower measured roof; None where it was not measured.
+
+        The arithmetic roof is that on zeros, which bounds all data; where there is none, that on normal data for these.
+        """
+        where = (line.origin, line.device, line["mode"])
+        roofs = self._measured[*where, "zeros"]
+        if line.distribution == "normal":
+            roofs = self._measured[*where, "normal"] | roofs
+        heights = {key: roof.value for key, roof in roofs.items()}
+        return _share(line, KnownRoofs(heights.pop(MEMORY, None), heights))
 
     def sheet(self, line: pd.Series) -> float | None:
         """Share of the lower roof of the data sheet; None where it does not give both."""

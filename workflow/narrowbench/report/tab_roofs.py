@@ -5,7 +5,7 @@ from typing import Any
 
 from narrowbench.report.kernels import format_in_words
 from narrowbench.report.load import Material
-from narrowbench.report.roofs import MEMORY, ROOF_DATA, KnownRoofs, measured_roofs
+from narrowbench.report.roofs import MEMORY, RATE_KEYS, ROOF_DATA, KnownRoofs, measured_roofs
 from narrowbench.report.select import Place, modes, places, timed
 from narrowbench.report.tables import Column, Table, measured, percent
 
@@ -39,13 +39,12 @@ def table(material: Material) -> Table:
 def _rows(material: Material, place: Place, mode: str) -> Iterator[list[Any]]:
     profile = material.profiles.get(place.device)
     sheet = KnownRoofs() if profile is None else KnownRoofs.of(profile)
-    found = [
-        (data, key, roof)
-        for data in ROOF_DATA
-        for key, roof in measured_roofs(material.origin("record"), place, mode, data, held_only=True).items()
-        if key != MEMORY or data == "normal"
-    ]
-    for data, key, roof in found:
+    roofs = {data: measured_roofs(material.origin("record"), place, mode, data, held_only=True) for data in ROOF_DATA}
+    keys = [key for key in (MEMORY, *RATE_KEYS) if any(key in known for known in roofs.values())]
+    for key, data in ((key, data) for key in keys for data in ROOF_DATA if key in roofs[data]):
+        if key == MEMORY and data != ROOF_DATA[0]:
+            continue  # bandwidth does not ask for data, so that it is in both
+        roof = roofs[data][key]
         promised = sheet.bandwidth if key == MEMORY else sheet.arithmetic.get(key)
         unit, name = ("B/s", "memory") if key == MEMORY else ("FLOP/s", f"{format_in_words(key)} on {data}")
         share = None if promised is None else roof.value / promised

@@ -21,13 +21,14 @@ def table(material: Material) -> Table:
         Column("suite", "suite"),
         Column("kernel", "kernel"),
         count("cases", "cases"),
-        percent("median_share_of_measured_roof", "of roof"),
+        count("compared", "compared"),
         _mean("geometric_mean_ratio", "ratio, geometric mean"),
         _mean("lowest_ratio", "lowest"),
         _mean("highest_ratio", "highest"),
         count("faster", "faster"),
         count("no_difference", "no difference"),
         count("slower", "slower"),
+        percent("median_share_of_measured_roof", "of roof"),
     ]
     lines = usual(material.origin("record"))
     shares = RoofShares(material, lines)
@@ -39,8 +40,8 @@ def table(material: Material) -> Table:
     ]
     note = (
         "Ratio: times as fast as the fastest baseline that multiplies in the format of the activations; a dash for "
-        "the baselines themselves. Faster, slower: the 95 % interval of the ratio leaves out 1. Of roof: of the "
-        "lower measured roof."
+        "the baselines themselves. Faster, slower: the 95 % interval of the ratio leaves out 1. Of roof: the "
+        "median of the cases, of the lower of memory and arithmetic (on zeros, where measured)."
     )
     return Table("Kernels by suite", columns, rows, note)
 
@@ -60,7 +61,8 @@ def _row(material: Material, lines: pd.DataFrame, shares: RoofShares, ratios: di
         material.device_name(first.device),
         *first[["mode", "suite", "kernel"]],
         len(lines),
-        pd.Series(known, dtype="float64").median(),
+        len(found) or None,
         *([geometric_mean(values), min(values), max(values)] if values else [None] * 3),
         *([faster, len(found) - len(different), len(different) - faster] if values else [None] * 3),
+        pd.Series(known, dtype="float64").median(),
     ]
