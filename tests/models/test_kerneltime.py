@@ -121,6 +121,8 @@ def test_unknown_schedules_and_figures_are_refused() -> None:
     problem = GemmProblem(512, 512, 512, "bf16", "bf16")
     with pytest.raises(ValueError, match=r"xla_dot_bf16.*not known"):
         tiling_of("xla_dot_bf16", {}, problem, 132)
+    with pytest.raises(ValueError, match=r"hopper_wgmma_w4a8.*not known"):
+        tiling_of("hopper_wgmma_w4a8", {}, problem, 132)
     with pytest.raises(ValueError, match="'ctas'"):
         tiling_of("blackwell_tcgen05_bf16", HOPPER, problem, 132)
     with pytest.raises(ValueError, match="no fp4 rate: no FP4"):
@@ -137,7 +139,9 @@ def _runs(true: Coefficients, noise: float) -> list[KernelRun]:
                 problem = GemmProblem(m, n, k, fmt, fmt)
                 tiling = tiling_of("hopper_wgmma_fp8", HOPPER, problem, machine.cores)
                 time_s = kernel_time(problem, tiling, machine, true).total_s * np.exp(noise * rng.standard_normal())
-                runs.append(KernelRun(f"{fmt} {m} {n} {k}", problem, tiling, machine, float(time_s)))
+                runs.append(
+                    KernelRun(f"{fmt} {m} {n} {k}", "hopper_wgmma_fp8", problem, tiling, machine, float(time_s))
+                )
     return runs
 
 

@@ -23,6 +23,16 @@ FORMATS = {
     "hopper_wgmma_w4a8": ("fp8_e4m3", "mxfp4"),
 }
 RATES = {"f32": 50e12, "bf16": 800e12, "fp8_e4m3": 1500e12}
+HOPPER_CONFIG = {
+    "tile_m": 128,
+    "tile_n": 256,
+    "stages": 4,
+    "split": "m",
+    "cluster_m": 1,
+    "cluster_n": 1,
+    "raster": "m",
+    "raster_width": 8,
+}
 #: device -> (speed relative to RATES, bytes/s, meter, kernels)
 DEVICES = {
     "nvidia-h200": (1.0, 4.2e12, "nvml", tuple(FORMATS)[1:]),
@@ -147,6 +157,7 @@ def gemm_row(
         "poisoned": True,
     }
     record["compile"] = {"hlo_calls": [f"__synthetic${kernel}"], "upcast": False}
+    record["config"] = HOPPER_CONFIG if kernel.startswith("hopper") else None
     return Row.model_validate(record | changes)
 
 
@@ -218,7 +229,7 @@ def empty_frame() -> pd.DataFrame:
     return frames.collect([], "record")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_row() -> Callable[..., Row]:
     """`gemm_row`, for a test that needs one of its own."""
     return gemm_row

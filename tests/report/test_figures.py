@@ -17,7 +17,8 @@ from narrowbench.report.load import Material
 from narrowbench.report.shapes import shape_panels
 from narrowbench.store.rows import Row
 
-FROM_RESULTS = [stem for stem in FIGURES if stem != "fig_devices_roofline"]
+FROM_PROFILES = ("fig_devices_roofline", "fig_kernel_time_check")
+FROM_RESULTS = [stem for stem in FIGURES if stem not in FROM_PROFILES]
 
 
 @pytest.fixture(scope="module")

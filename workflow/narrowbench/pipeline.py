@@ -86,6 +86,7 @@ def compile_digest(kernel: str) -> str:
 
 @cache
 def report_digest(module: str) -> str:
-    """Sources, device profiles, claims and protocol that a module of the report depends on."""
-    described = [*CONFIGS.glob("devices/*.yaml"), CONFIGS / "claims.yaml", CONFIGS / "protocol.yaml"]
+    """Sources, device profiles, claims, protocol and what is modelled: all that a module of the report depends on."""
+    described = [CONFIGS / f"{name}.yaml" for name in ("claims", "estimates", "modelled", "protocol")]
+    described += CONFIGS.glob("devices/*.yaml")
     return sources_sha256([f"narrowbench.report.{module}"], described)

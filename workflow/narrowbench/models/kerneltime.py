@@ -98,6 +98,7 @@ class KernelRun:
     """A measured launch: what ran, how, at which clock, and how long it took."""
 
     name: str
+    kernel: str
     problem: GemmProblem
     tiling: Tiling
     machine: Machine

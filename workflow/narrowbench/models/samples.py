@@ -28,7 +28,7 @@ def kernel_runs(frame: pd.DataFrame, profiles: Mapping[str, DeviceProfile]) -> l
         machine = machine_of(profile, line.a_format, line.b_format, clock_hz)
         problem = _problem(line)
         tiling = tiling_of(line.kernel, json.loads(line.config), problem, machine.cores)
-        runs.append(KernelRun(_name(line), problem, tiling, machine, float(line.time_s)))
+        runs.append(KernelRun(_name(line), line.kernel, problem, tiling, machine, float(line.time_s)))
     return runs
 
 

@@ -16,6 +16,8 @@ from narrowgemm.problem import GemmProblem
 _STAGE_K_BYTES = 128
 #: Rows of one wgmma, and of one block's part of a tcgen05 multiply.
 _WGMMA_M, _TCGEN05_M = 64, 128
+#: Hopper kernels that widen weights in registers: other tiles, and a time of widening that no term here has.
+_PACKED_WEIGHTS = "hopper_wgmma_w"
 #: Consumer warpgroups of the Hopper kernels.
 _CONSUMERS = 2
 #: Elements of K in a stage of the Hopper kernels with packed weights.
@@ -53,8 +55,8 @@ def tiling_of(kernel: str, config: Mapping[str, Any], problem: GemmProblem, core
 
 
 def has_known_schedule(kernel: str) -> bool:
-    """Whether `tiling_of` knows the kernel's family: our own, and no vendor's."""
-    return _family(kernel) in _MAKERS
+    """Whether `tiling_of` knows the kernel's family: our own, and no vendor's, and none that widens packed weights."""
+    return _family(kernel) in _MAKERS and not kernel.startswith(_PACKED_WEIGHTS)
 
 
 def assumed_tiling(problem: GemmProblem, cores: int) -> Tiling:

@@ -15,6 +15,7 @@ FIGURES = (
     "fig_accuracy_by_format",
     "fig_energy_per_flop",
     "fig_input_distributions",
+    "fig_kernel_time_check",
 )
 #: Figures of the report alone: this machine's own run beside the record.
 LOCAL_FIGURES = ("local_roofline", "local_throughput_by_shape", "local_ratio_to_baseline", "local_energy_per_flop")
@@ -27,6 +28,8 @@ TABLES = (
     "tab_accuracy",
     "tab_energy",
     "tab_compiled",
+    "tab_modelled",
+    "tab_tile_loads",
     "tab_provenance",
     "tab_claims",
 )

@@ -18,6 +18,7 @@ from narrowbench.config import load_protocol
 from narrowbench.models.claims import verdict_counts
 from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_medians
 from narrowbench.report.load import Material
+from narrowbench.report.modelled_numbers import texts
 from narrowbench.report.ratios import bits, energy_savings, speed_ups
 from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs
 from narrowbench.report.select import CONSTANT, Place, Reading, at, is_native, places, reading, timed, usual
@@ -58,7 +59,7 @@ type Named = Iterator[tuple[str, Number]]
 def numbers(material: Material) -> dict[str, Number]:
     """All numbers by name, sorted."""
     record = Material(material.origin("record"))
-    parts = [_of_claims(material), _of_protocol(), _of_sheets(material)]
+    parts = [_of_claims(material), _of_protocol(), _of_sheets(material), _of_models(record)]
     parts += [_of_device(record, place) for place in places(record.frame)]
     return dict(sorted(pair for part in parts for pair in part))
 
@@ -118,6 +119,10 @@ def _of_sheets(material: Material) -> Named:
         for key, (value, unit, exponent) in figures.items():
             if value is not None:
                 yield f"sheet/{slug}/{key}", Number.plain(_exact(value, unit, exponent))
+
+
+def _of_models(record: Material) -> Named:
+    yield from ((name, Number.plain(text)) for name, text in texts(record))
 
 
 def _of_device(record: Material, place: Place) -> Named:
