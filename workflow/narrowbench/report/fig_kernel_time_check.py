@@ -2,7 +2,6 @@
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
 
 from narrowbench.models.chosen import Modelled
 from narrowbench.models.kerneltime import predict_s
@@ -54,12 +53,12 @@ def _why_not(model: TimeModel) -> str:
 def _check_panel(axes: Axes, model: TimeModel, check: Check) -> None:
     axes.set_xscale("log")
     axes.set_yscale("log")
-    style.plain_decades(axes.xaxis)
-    style.plain_decades(axes.yaxis)
     axes.set_xlabel("measured (µs)")
     axes.set_ylabel("predicted (µs)")
     times = [1e6 * run.time_s for run in model.tested]
     ends = [min(times) / 2, max(times) * 2]
+    style.plain_decades(axes.xaxis, *ends)
+    style.plain_decades(axes.yaxis, *ends)
     axes.plot(ends, ends, color=GREY, linewidth=0.8)
     low, high = ([(1 + sign * TARGET) * end for end in ends] for sign in (-1, 1))
     axes.fill_between(ends, low, high, color=GREY, alpha=0.15, linewidth=0)
@@ -89,8 +88,7 @@ def _absent_panel(axes: Axes, launches: list[Modelled]) -> None:
         axes.vlines(places, least, times, color=marks["color"], linewidth=0.7, linestyle=(0, (2, 1)))
         axes.plot(places, times, linestyle="none", **(marks | {"markerfacecolor": "white"}))
     axes.set_yscale("log")
-    style.plain_decades(axes.yaxis)
-    axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5), numticks=20))
+    style.plain_decades(axes.yaxis, *axes.get_ylim())
     axes.set_ylabel("modelled time (µs)")
     axes.set_xlim(-0.6, len(position) - 0.4)
     axes.set_xticks(range(len(position)), ["×".join(map(str, shape)) for shape in position])
