@@ -17,7 +17,7 @@ from narrowbench.report.load import Material
 from narrowbench.report.shapes import shape_panels
 from narrowbench.store.rows import Row
 
-FROM_PROFILES = ("fig_devices_roofline", "fig_kernel_time_check")
+FROM_PROFILES = ("fig_devices_roofline", "fig_kernel_time_check", "fig_three_roofs", "fig_energy_roofline")
 FROM_RESULTS = [stem for stem in FIGURES if stem not in FROM_PROFILES]
 
 

@@ -16,6 +16,8 @@ FIGURES = (
     "fig_energy_per_flop",
     "fig_input_distributions",
     "fig_kernel_time_check",
+    "fig_three_roofs",
+    "fig_energy_roofline",
 )
 #: Figures of the report alone: this machine's own run beside the record.
 LOCAL_FIGURES = ("local_roofline", "local_throughput_by_shape", "local_ratio_to_baseline", "local_energy_per_flop")

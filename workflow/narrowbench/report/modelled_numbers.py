@@ -2,6 +2,9 @@
 
 from collections.abc import Iterator
 
+from narrowbench.models.estimate import ESTIMATED_KEYS, Range, estimate, misses
+from narrowbench.report.absent import absent_devices, assumptions_of
+from narrowbench.report.held_roofs import held_places, held_points, leading
 from narrowbench.report.load import Material
 from narrowbench.report.tab_tile_loads import DEVICE
 from narrowbench.report.time_model import NEEDED_RUNS, TimeModel, absent_kernels, time_model
@@ -14,6 +17,8 @@ def texts(material: Material) -> Texts:
     """Names and texts; those of the time model's test only where there was one."""
     model = time_model(material)
     yield from _of_check(model)
+    yield from _of_roofs(material)
+    yield from _of_estimates(material)
     for launch in absent_kernels(material, model.coefficients):
         problem = launch.problem
         name = f"modelled/{launch.device}/{launch.kernel}/{problem.m}x{problem.n}x{problem.k}"
@@ -30,6 +35,40 @@ def texts(material: Material) -> Texts:
             yield f"{name}/a-tile-loads", str(traffic.a_tile_loads)
             yield f"{name}/b-tile-loads", str(traffic.b_tile_loads)
             yield f"{name}/memory-loads", number(traffic.hbm_loads)
+
+
+def _of_roofs(material: Material) -> Texts:
+    """Roofs of the fastest sustained case of each rate's key, and which of them is the lowest."""
+    for place in held_places(material):
+        for key, point in leading(held_points(material, place)).items():
+            name, roofs = f"{place.device}/sustained/three-roofs/{key}", point.roofs
+            exponent = rate_prefix(roofs.arithmetic_flop_per_s)
+            yield f"{name}/arithmetic", quantity(roofs.arithmetic_flop_per_s, "FLOP/s", exponent=exponent)
+            if roofs.power_flop_per_s is not None:
+                yield f"{name}/power", quantity(roofs.power_flop_per_s, "FLOP/s", exponent=exponent)
+            yield f"{name}/rate", quantity(float(point.line.flop_per_s), "FLOP/s", exponent=exponent)
+            yield f"{name}/clock", quantity(float(point.line.sm_clock_hz), "Hz")
+            yield f"{name}/binds", point.binding
+
+
+def _of_estimates(material: Material) -> Texts:
+    """Ranges of devices without a measured row, and how far published figures lie from the middle of the range."""
+    assumptions = assumptions_of(material)
+    for slug in absent_devices(material):
+        for key in ESTIMATED_KEYS:
+            found, name = estimate(slug, material.profiles[slug], key, assumptions), f"estimate/{slug}/{key}"
+            if found.rate_flop_per_s is not None:
+                yield f"{name}/rate", _between(found.rate_flop_per_s, 1e12, "TFLOP/s")
+            if found.energy_j_per_flop is not None:
+                yield f"{name}/energy", _between(found.energy_j_per_flop, 1e-12, "pJ/FLOP")
+    found_misses = misses(material.profiles, assumptions)
+    yield "estimate/published", str(len(found_misses))
+    yield "estimate/published/inside", str(sum(miss.is_inside for miss in found_misses))
+    yield "estimate/published/worst-miss", f"{100 * max(abs(miss.relative) for miss in found_misses):.0f} %"
+
+
+def _between(found: Range, scale: float, unit: str) -> str:
+    return f"{number(found.low / scale)} to {number(found.high / scale)} {unit}"
 
 
 def _of_check(model: TimeModel) -> Texts:

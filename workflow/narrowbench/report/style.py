@@ -3,13 +3,14 @@
 A filled marker is measured; a hollow one is modelled and says so in the legend.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, cast
 
 import matplotlib as mpl
 import pandas as pd
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
@@ -81,7 +82,7 @@ def legend_keys(kernels: Iterable[str], evidence: Evidence = "measured", with_li
     ]
 
 
-def legend_above(figure: Figure, keys: list[Line2D], columns: int = 4) -> None:
+def legend_above(figure: Figure, keys: Sequence[Artist], columns: int = 4) -> None:
     """The figure's one legend, above its panels."""
     if keys:
         is_laid_out = figure.get_layout_engine() is not None

@@ -1,0 +1,116 @@
+"""Three roofs over sustained cases, the energy model where the record can carry it, and ranges for absent devices."""
+
+from collections.abc import Callable
+from itertools import product
+
+import pandas as pd
+import pytest
+from matplotlib.patches import Rectangle
+
+from narrowbench.models.energy import FLOP, HBM, L2, P0, EnergyModel
+from narrowbench.models.energy import Coefficient as Given
+from narrowbench.models.samples import energy_samples, memory_samples
+from narrowbench.report import fig_energy_roofline, fig_three_roofs, style
+from narrowbench.report import frame as frames
+from narrowbench.report.absent import absent_devices
+from narrowbench.report.energy_model import energy_fit
+from narrowbench.report.held_roofs import held_places, held_points
+from narrowbench.report.load import Material
+from narrowbench.report.select import Place
+from narrowbench.store.rows import Row
+
+H200 = Place("record", "nvidia-h200")
+TRUE = {"fp8_e4m3 × fp8_e4m3, normal": 3e-13, "bf16 × bf16, normal": 6e-13}
+SHARED = {HBM: 5e-11, L2: 1e-11, P0: 120.0}
+
+
+def test_the_lowest_roof_is_named_at_each_case(rows: list[Row]) -> None:
+    """Synthetic cases draw 690 of 700 W at 1.4 GHz and reach 95 % of a rate below the sheet's: power binds."""
+    points = held_points(Material(frames.collect(rows, "record")), H200)
+    square = [point for point in points if point.line.m == 8192]
+    assert {point.binding for point in square} == {"power"}
+    for point in square:
+        power = float(point.line.flop_per_s) * 700 / 690
+        assert point.roofs.power_flop_per_s == pytest.approx(power, rel=0.03)
+    fp8 = next(point for point in square if point.key == "fp8")
+    assert fp8.roofs.arithmetic_flop_per_s == pytest.approx(1978.9e12 * 1.4 / 1.83, rel=1e-3)
+
+
+def test_with_power_to_spare_the_memory_binds_a_decode_case(frame: pd.DataFrame) -> None:
+    spare = frame.assign(power_limit_w=frame.power_limit_w * 2)
+    points = held_points(Material(spare), H200)
+    assert {point.binding for point in points if point.line.m == 1} == {"memory"}
+    assert {point.binding for point in points if point.line.m == 8192} == {"arithmetic"}
+
+
+def test_a_device_without_a_meter_has_no_third_roof(frame: pd.DataFrame) -> None:
+    assert held_places(Material(frame)) == [H200]
+
+
+@pytest.mark.parametrize("module", [fig_three_roofs, fig_energy_roofline])
+def test_what_was_not_measured_is_hatched_and_says_modelled(module: object, frame: pd.DataFrame) -> None:
+    with style.house():
+        drawn = module.figure(Material(frame))  # type: ignore[attr-defined]
+    ranges = drawn.axes[-1]
+    bars = [patch for patch in ranges.patches if isinstance(patch, Rectangle)]
+    assert len(bars) > 20
+    assert all(bar.get_hatch() and bar.get_facecolor()[3] == 0 for bar in bars)
+    assert "modelled" in ranges.get_xlabel()
+    names = [label.get_text() for label in ranges.get_yticklabels()]
+    assert len(names) == len(absent_devices(Material(frame)))
+    assert not any("H200" in name for name in names)
+
+
+def test_a_record_too_small_for_the_energy_model_says_so(make_row: Callable[..., Row]) -> None:
+    fit = energy_fit(Material(frames.collect([make_row(mode="sustained")], "record")), H200)
+    assert fit.model is None
+    assert "1 samples for 4 coefficients" in fit.why_not
+
+
+@pytest.fixture(scope="module")
+def grown(make_row: Callable[..., Row], rows: list[Row]) -> Material:
+    """Cases of many shapes and tiles whose joules are those of a known model, and reads of memory."""
+    cases = [
+        _tiled(make_row(kernel, (m, n, k), mode="sustained"), tile_n)
+        for (kernel, tile_n), m, (n, k) in product(
+            (("hopper_wgmma_fp8", 256), ("hopper_wgmma_bf16", 128)),
+            (1, 64, 512, 4096),
+            ((4096, 4096), (28672, 8192), (2048, 1024)),
+        )
+    ]
+    roofs = [row for row in rows if row.case.kind == "roof" and row.provenance.device == "nvidia-h200"]
+    frame = frames.collect([*cases, *roofs], "record")
+    material = Material(frame)
+    given = SHARED | {FLOP + group: value for group, value in TRUE.items()}
+    model = EnergyModel({key: Given(value, None) for key, value in given.items()})
+    samples = energy_samples(frame, material.profiles) + memory_samples(frame, material.profiles)
+    joules = {sample.time_s: model.energy_j(sample) for sample in samples}
+    return Material(frame.assign(**_columns(frame, joules)))
+
+
+def _tiled(row: Row, tile_n: int) -> Row:
+    assert row.config is not None
+    return row.model_copy(update={"config": {**row.config, "tile_n": tile_n}})
+
+
+def _columns(frame: pd.DataFrame, joules: dict[float, float]) -> dict[str, pd.Series]:
+    energy = frame.time_s.map(joules).astype("float64")
+    per_flop = energy / frame.flop.astype("float64")
+    return {"energy_j": energy} | {f"j_per_flop{end}": per_flop for end in ("", "_low", "_high")}
+
+
+def test_a_grown_record_gives_the_energy_model_back(grown: Material) -> None:
+    fit = energy_fit(grown, H200)
+    assert fit.model is not None, fit.why_not
+    found = {key: coefficient.value for key, coefficient in fit.model.coefficients.items()}
+    assert found[P0] == pytest.approx(120, rel=0.01)
+    assert fit.check is not None
+    assert fit.check.median_absolute < 0.01
+
+
+def test_the_energy_roofline_is_drawn_once_the_model_is_there(grown: Material) -> None:
+    with style.house():
+        axes = fig_energy_roofline.figure(grown).axes[0]
+    dotted = [line for line in axes.lines if line.get_linestyle() == ":"]
+    assert len(dotted) == 2
+    assert any("energy model (modelled), fitted on" in text.get_text() for text in axes.texts)
