@@ -1,5 +1,6 @@
 """The paper builds from whatever the record holds, the same bytes in any folder, and names what is missing."""
 
+import re
 import shutil
 from pathlib import Path
 
@@ -56,3 +57,8 @@ def test_the_paper_shows_every_figure_and_table_but_the_longest() -> None:
     source = (ROOT / "paper" / "narrowgemm.typ").read_text(encoding="utf-8")
     assert [stem for stem in FIGURES if f'wide-figure("{stem}"' not in source] == []
     assert [stem for stem in TABLES if f'"{stem}"' not in source] == ["tab_gemm"]
+
+
+def test_no_semicolon_of_the_text_is_swallowed_as_the_end_of_code() -> None:
+    source = (ROOT / "paper" / "narrowgemm.typ").read_text(encoding="utf-8")
+    assert re.findall(r'#(?:num|full|raw)\((?:[^()"]|"[^"]*"|\([^()]*\))*\);', source) == []

@@ -60,7 +60,7 @@ def _draw_kernel(axes: Axes, lines: pd.DataFrame, kernel: str, at: list[float]) 
         yerr=[lines.ratio - lines.low, lines.high - lines.ratio],
         linestyle="none",
         elinewidth=0.6,
-        markersize=3,
+        markersize=3.5,
         label=f"{geometric_mean(lines.ratio.to_numpy()):.3f}",
         **style.marks(kernel),
     )

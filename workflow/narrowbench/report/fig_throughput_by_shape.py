@@ -42,7 +42,7 @@ def throughput_by_shape(material: Material, *origins: str) -> Figure:
                     elinewidth=0.6,
                     linestyle=kernel_style(kernel).line,
                     linewidth=0.7,
-                    markersize=3,
+                    markersize=3.5,
                     **style.marks(kernel),
                 )
 
