@@ -3,7 +3,7 @@
 import pytest
 
 from narrowbench.models.statistics import Interval
-from narrowbench.report.units import binary_bytes, number, quantity, rate_prefix
+from narrowbench.report.units import number, quantity, rate_prefix
 
 
 @pytest.mark.parametrize(
@@ -31,8 +31,3 @@ def test_an_interval_stands_under_the_same_prefix() -> None:
 def test_throughput_stays_in_tera() -> None:
     assert rate_prefix(1.5e15) == 12
     assert rate_prefix(5e10) == 9
-
-
-def test_sizes_of_memory_are_binary() -> None:
-    assert binary_bytes(232448) == "227 KiB"
-    assert binary_bytes(62914560) == "60 MiB"

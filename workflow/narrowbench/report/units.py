@@ -54,11 +54,3 @@ def scientific(value: float) -> str:
         return "0"
     mantissa, exponent = f"{value:.1e}".split("e")
     return f"{mantissa}·10{str(int(exponent)).translate(_SUPERSCRIPTS)}"
-
-
-def binary_bytes(value: float) -> str:
-    """Sizes of memories in powers of 1024: `227 KiB`, `126.5 MiB`."""
-    for power, name in ((4, "TiB"), (3, "GiB"), (2, "MiB"), (1, "KiB")):
-        if value >= 1024**power:
-            return f"{value / 1024**power:.4g} {name}"
-    return f"{value:.0f} B"
