@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from narrowgemm.errors import UnsupportedError
     from narrowgemm.formats.quantize import QuantizedArray, dequantize, quantize
     from narrowgemm.formats.shuffle import ShuffledWeights, shuffle_weights, unshuffle_weights
-    from narrowgemm.gemm.api import gemm, kernels
+    from narrowgemm.gemm.api import gemm, gemm_quantized, kernels
     from narrowgemm.problem import GemmProblem
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "UnsupportedError",
     "dequantize",
     "gemm",
+    "gemm_quantized",
     "kernels",
     "quantize",
     "shuffle_weights",
@@ -30,6 +31,7 @@ _HOMES = {
     "ShuffledWeights": "narrowgemm.formats.shuffle",
     "UnsupportedError": "narrowgemm.errors",
     "dequantize": "narrowgemm.formats.quantize",
+    "gemm_quantized": "narrowgemm.gemm.api",
     "kernels": "narrowgemm.gemm.api",
     "quantize": "narrowgemm.formats.quantize",
     "shuffle_weights": "narrowgemm.formats.shuffle",

@@ -30,12 +30,17 @@ from narrowgemm.targets import GpuTarget, Target, TpuTarget, target_named
 
 @dataclass(frozen=True)
 class CompileCase:
-    """A kernel to be compiled for a target. `config` has the fields of the kernel's `Config`; None: first candidate."""
+    """A kernel to be compiled for a target.
+
+    config:    fields of the kernel's `Config`; None: its first candidate.
+    quantised: the block format that the epilogue stores instead of the problem's `out_format`; None: none.
+    """
 
     kernel: str
     target: str
     problem: GemmProblem
     config: dict[str, Any] | None = None
+    quantised: str | None = None
 
 
 @dataclass(frozen=True)
@@ -228,7 +233,13 @@ def _compile(case: CompileCase) -> MachineCode:
     a, b = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), (a, b))
 
     def gemm(a: Any, b: Any) -> Any:
-        return kernel.matmul(a, b, config, problem.out_format)
+        if case.quantised is None:
+            return kernel.matmul(a, b, config, problem.out_format)
+        if kernel.matmul_quantised is None:
+            values: dict[str, object] = {"quantised": case.quantised}
+            raise UnsupportedError(kernel.name, values, "is not what its epilogue can store", "use another kernel")
+        tensor_scale = jax.numpy.float32(1) if format_named(case.quantised).tensor_scale else None
+        return kernel.matmul_quantised(a, b, config, case.quantised, tensor_scale)
 
     dump = Path(os.environ[_DUMP])
     for left_by_the_case_before in dump.iterdir():

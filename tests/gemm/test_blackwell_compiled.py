@@ -16,6 +16,8 @@ CASES: dict[str, tuple[str, str, str, str, dict[str, object], str]] = {
     "mxfp6": ("mxfp6", "b200", "mxfp6_e2m3", "mxfp8_e4m3", SINGLE, "UTCQMMA"),
     "mxfp6 transposed": ("mxfp6", "b300", "mxfp8_e5m2", "mxfp6_e3m2", PAIR | {"stages": 4}, "UTCQMMA.2CTA"),
     "mxfp4": ("mxfp4", "b200", "mxfp4", "mxfp4", SINGLE, "UTCOMMA"),
+    "mxfp8 quantised": ("mxfp8", "b200", "mxfp8_e4m3", "mxfp8_e4m3", SINGLE, "UTCQMMA"),
+    "nvfp4 quantised": ("nvfp4", "b300", "nvfp4", "nvfp4", PAIR | {"stages": 4}, "UTCOMMA.2CTA"),
     "nvfp4": ("nvfp4", "b300", "nvfp4", "nvfp4", PAIR, "UTCOMMA.2CTA"),
 }
 
@@ -23,8 +25,11 @@ CASES: dict[str, tuple[str, str, str, str, dict[str, object], str]] = {
 @pytest.fixture(scope="module")
 def codes() -> dict[str, MachineCode]:
     """Machine code of every case; M, N and K are no multiples of a tile."""
+    quantising = {"mxfp8 quantised": "mxfp8_e4m3", "nvfp4 quantised": "nvfp4"}
     cases = {
-        name: CompileCase(f"blackwell_tcgen05_{kernel}", target, GemmProblem(1000, 1040, 1088, a, b), config)
+        name: CompileCase(
+            f"blackwell_tcgen05_{kernel}", target, GemmProblem(1000, 1056, 1088, a, b), config, quantising.get(name)
+        )
         for name, (kernel, target, a, b, config, _) in sorted(CASES.items(), key=lambda item: item[1][1])
     }
     outcomes = dict(zip(cases, compile_many(list(cases.values())), strict=True))

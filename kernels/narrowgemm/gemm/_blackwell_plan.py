@@ -98,6 +98,7 @@ class Plan:
     drain_pieces:  pieces of store_n columns to be taken out before the next tile may use the columns: those shared.
     lag:           tiles that may be under way before `multiply` waits for that: 2, or 1 where columns are shared.
     a_row_bytes:   bytes of a row of A in one stage.
+    store_scales:  block scales of a row in a piece of the result; 0 where it has none.
     """
 
     config: Config
@@ -108,6 +109,7 @@ class Plan:
     drain_pieces: int
     lag: int
     a_row_bytes: int = STAGE_K_BYTES
+    store_scales: int = 0
 
     @property
     def accumulator_columns(self) -> int:
@@ -123,7 +125,8 @@ class Plan:
         """Shared memory of a block: operand stages, scales, two staging tiles, barriers, the scheduler's mailbox."""
         scales = (1 + self.b_scale_tiles) * self.step_scales // SCALE_TILE_BLOCKS * SCALE_TILE_BYTES
         stage = BLOCK_M * self.a_row_bytes + self.config.block_n * STAGE_K_BYTES + scales
-        return self.config.stages * stage + STAGING_TILES * BLOCK_M * self.store_n * out_bits // 8 + _BARRIER_BYTES
+        staging = BLOCK_M * self.store_n * out_bits // 8 + self.store_scales // SCALE_TILE_BLOCKS * SCALE_TILE_BYTES
+        return self.config.stages * stage + STAGING_TILES * staging + _BARRIER_BYTES
 
 
 def plan(
@@ -140,17 +143,18 @@ def plan(
     `reserved_columns` of tensor memory are left for other use; a row of A may be narrower than its elements say; and
     `widest_store` bounds the columns stored at a time.
     """
-    operand, out_bits = format_named(a_format), format_named(out_format).element.bits
+    operand, result = format_named(a_format), format_named(out_format)
     step_k = 8 * STAGE_K_BYTES // operand.element.bits
     step_scales = step_k // operand.block if operand.block else 0
-    store_n = math.gcd(config.tile_n, min(8 * STAGE_K_BYTES // out_bits, widest_store))
+    store_n = math.gcd(config.tile_n, min(8 * STAGE_K_BYTES // result.element.bits, widest_store))
     stride, drain_pieces, lag = 0, config.tile_n // store_n, 1
     if config.accumulators == 2:
         taken = reserved_columns + (1 + ceil_div(config.tile_n, SCALE_TILE_ROWS)) * step_scales
         shared = ceil_div(max(0, 2 * config.tile_n + taken - TENSOR_MEMORY_COLUMNS), store_n)
         stride = config.tile_n - shared * store_n
         drain_pieces, lag = (shared, 1) if shared else (drain_pieces, 2)
-    return Plan(config, step_k, store_n, step_scales, stride, drain_pieces, lag, a_row_bytes)
+    store_scales = store_n // result.block if result.block else 0
+    return Plan(config, step_k, store_n, step_scales, stride, drain_pieces, lag, a_row_bytes, store_scales)
 
 
 def check(kernel: str, problem: GemmProblem, config: Config) -> None:
@@ -166,13 +170,26 @@ def check(kernel: str, problem: GemmProblem, config: Config) -> None:
             f"is not a multiple of {step} from 32 to {MAX_TILE_N}: {why}",
             f"use tile_n={min(max(round_up(config.tile_n, step), 32), MAX_TILE_N)}",
         )
-    check_shared_memory(kernel, problem, plan(problem.a_format, problem.out_format, config))
+    check_shared_memory(kernel, problem.out_format, plan(problem.a_format, problem.out_format, config))
 
 
-def check_shared_memory(kernel: str, problem: GemmProblem, planned: Plan) -> None:
+def check_quantised(kernel: str, problem: GemmProblem, out_format: str, config: Config) -> None:
+    """Raise UnsupportedError where `config` cannot do `problem` with a result in the block format `out_format`."""
+    check(kernel, problem, config)
+    n, step = problem.n, 8 * TMA_ROW_BYTES // format_named(out_format).element.bits
+    if n % step:
+        rule = f"is not a multiple of {step}: TMA takes rows of whole {TMA_ROW_BYTES} bytes, here of {out_format}"
+        raise UnsupportedError(kernel, {"n": n}, rule, f"pad n to {round_up(n, step)}")
+    if config.tile_n % SCALE_TILE_ROWS:
+        rule = f"is not a multiple of {SCALE_TILE_ROWS}, the columns that are quantised at a time"
+        raise UnsupportedError(kernel, {"tile_n": config.tile_n}, rule, f"use tile_n={SCALE_TILE_ROWS}")
+    check_shared_memory(kernel, out_format, plan(problem.a_format, out_format, config))
+
+
+def check_shared_memory(kernel: str, out_format: str, planned: Plan) -> None:
     """Raise UnsupportedError for a plan that needs more shared memory than a block has."""
     config = planned.config
-    needed = planned.shared_memory_bytes(format_named(problem.out_format).element.bits)
+    needed = planned.shared_memory_bytes(format_named(out_format).element.bits)
     if needed > _mosaic_gpu.SHARED_MEMORY_BYTES:
         raise UnsupportedError(
             kernel,

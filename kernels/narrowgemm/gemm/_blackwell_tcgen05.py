@@ -40,10 +40,10 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from narrowgemm.formats.quantize import Operand, as_quantized
-from narrowgemm.formats.scale_layout import tile_scales
-from narrowgemm.formats.spec import format_named
-from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
+from narrowgemm.formats.scale_layout import tile_scales, untile_scales
+from narrowgemm.formats.spec import Format, format_named
+from narrowgemm.gemm import _blackwell_store, _mosaic_gpu
 from narrowgemm.gemm._blackwell_plan import (
     BLOCK_M,
     SCALE_TILE_BLOCKS,
@@ -54,10 +54,11 @@ from narrowgemm.gemm._blackwell_plan import (
     Plan,
     candidates,
     check,
+    check_quantised,
     plan,
 )
 from narrowgemm.gemm.registry import Kernel
-from narrowgemm.problem import OUT_FORMATS
+from narrowgemm.problem import OUT_FORMATS, GemmProblem
 from narrowgemm.tiling import ceil_div
 
 LOAD_WARP, MULTIPLY_WARP = 0, 1
@@ -69,12 +70,36 @@ def kernel(name: str, formats: tuple[str, ...]) -> Kernel:
 
     def matmul(a: Operand, b: Operand, config: Config, out_format: str, interpret: bool = False) -> jax.Array:
         operands = as_quantized(a), as_quantized(b)
-        step_blocks = plan(operands[0].format, out_format, config).step_scales
-        block_scales = tuple(tile_scales(q.scales, step_blocks) for q in operands if q.scales is not None)
-        tensor_scales = tuple(q.tensor_scale.reshape(1) for q in operands if q.tensor_scale is not None)
-        codes = _mosaic_gpu.travelling(operands[0], interpret), _mosaic_gpu.travelling(operands[1], interpret)
-        used = operands[0].format, operands[1].format, out_format
-        return gemm(name, codes, block_scales, tensor_scales, used, config, interpret)
+        return gemm(name, *_as_kernel_takes(operands, out_format, config, interpret), config, interpret)[0]
+
+    def matmul_quantised(
+        a: Operand,
+        b: Operand,
+        config: Config | None,
+        out_format: str,
+        tensor_scale: jax.Array | None = None,
+        interpret: bool = False,
+    ) -> QuantizedArray:
+        operands = as_quantized(a), as_quantized(b)
+        m, n = operands[0].shape[0], operands[1].shape[0]
+        problem = GemmProblem(m, n, operands[0].shape[1], operands[0].format, operands[1].format, "f32")
+        if config is None:
+            config = candidates(functools.partial(check_quantised, name, problem, out_format), m, n, (256, 128))[0]
+        check_quantised(name, problem, out_format, config)
+        spec, scale_dtype = format_named(out_format), format_named(out_format).scale_dtype
+        if scale_dtype is None:
+            raise ValueError(f"{name}: {out_format} has no block scales; matmul stores it")
+        if spec.tensor_scale != (tensor_scale is not None):
+            needs = "an FP32 tensor_scale, which must be known before" if spec.tensor_scale else "no tensor_scale"
+            raise ValueError(f"{name}: tensor_scale={tensor_scale}, but {out_format} has {needs}")
+        codes, blocks, scales, formats = _as_kernel_takes(operands, out_format, config, interpret)
+        if tensor_scale is not None:
+            scales = (*scales, (1 / tensor_scale).reshape(1))
+        out, words = gemm(name, codes, blocks, scales, formats, config, interpret)
+        tiles = lax.bitcast_convert_type(words, jnp.uint8).reshape(*words.shape[:3], -1)
+        whole = untile_scales(tiles, tiles.shape[0] * SCALE_TILE_ROWS, tiles.shape[1] * SCALE_TILE_BLOCKS)
+        out_scales = lax.bitcast_convert_type(whole[:m, : spec.scale_bytes(1, n) - 4 * spec.tensor_scale], scale_dtype)
+        return QuantizedArray(_mosaic_gpu.packed(out, interpret), out_scales, tensor_scale, out_format, (m, n))
 
     return Kernel(
         name=name,
@@ -87,27 +112,49 @@ def kernel(name: str, formats: tuple[str, ...]) -> Kernel:
         check=functools.partial(check, name),
         candidates=lambda p: candidates(functools.partial(check, name, p), p.m, p.n),
         matmul=matmul,
+        matmul_quantised=matmul_quantised,
+    )
+
+
+_Arrays = tuple[jax.Array, ...]
+
+
+def _as_kernel_takes(
+    operands: tuple[QuantizedArray, QuantizedArray], out_format: str, config: Config, interpret: bool
+) -> tuple[_Arrays, _Arrays, _Arrays, tuple[str, str, str]]:
+    """Codes, block scales, tensor scales and formats, as `gemm` takes them."""
+    a, b = operands
+    step_blocks = plan(a.format, out_format, config).step_scales
+    return (
+        (_mosaic_gpu.travelling(a, interpret), _mosaic_gpu.travelling(b, interpret)),
+        tuple(tile_scales(q.scales, step_blocks) for q in operands if q.scales is not None),
+        tuple(q.tensor_scale.reshape(1) for q in operands if q.tensor_scale is not None),
+        (a.format, b.format, out_format),
     )
 
 
 def gemm(
     name: str,
-    codes: tuple[jax.Array, jax.Array],
-    block_scales: tuple[jax.Array, ...],
-    tensor_scales: tuple[jax.Array, ...],
+    codes: _Arrays,
+    block_scales: _Arrays,
+    tensor_scales: _Arrays,
     formats: tuple[str, str, str],
     config: Config,
     interpret: bool,
-) -> jax.Array:
+) -> list[jax.Array]:
     """C[m,n] = Π tensor_scales · A[m,k]·B[n,k]ᵀ, summed in FP32.
 
     codes:         of A and B, (rows, K) or, packed, (rows, bytes).
     block_scales:  none, or those of A and B as tiles (rows/128, blocks/4, 32, 16).
     tensor_scales: any number of FP32 arrays (1,).
     formats:       of A, B and C.
+
+    Returns C; or, where C's format has block scales, its codes as they travel and its scales as tiles of INT32 words
+    (rows/128, blocks/4, 32, 4), both dimensions rounded up to whole output tiles.
     """
     a, b = codes
-    a_element, b_element, out_dtype = (format_named(format_name).element.dtype for format_name in formats)
+    a_element, b_element = (format_named(format_name).element.dtype for format_name in formats[:2])
+    result = format_named(formats[2])
     plan_ = plan(formats[0], formats[2], config)
     step_columns = plan_.step_k if interpret else STAGE_K_BYTES // a.dtype.itemsize
     tiles = (
@@ -120,32 +167,42 @@ def gemm(
     if config.schedule == "static":
         clusters = min(clusters, _mosaic_gpu.core_count(interpret) // config.ctas)
     kernel = plgpu.kernel(
-        functools.partial(_body, plan=plan_, tiles=tiles, scaled=scaled, interpret=interpret),
+        functools.partial(_body, plan=plan_, tiles=tiles, scaled=scaled, result=result, interpret=interpret),
         kernel_name=name,
-        out_type=jax.ShapeDtypeStruct((a.shape[0], b.shape[0]), out_dtype),
+        out_type=_out_type(a.shape[0], b.shape[0], result, plan_, tiles, interpret),
         grid=(clusters,),
         grid_names=(_mosaic_gpu.TILE_AXIS,),
         cluster=(config.ctas,),
         cluster_names=(_mosaic_gpu.CTA_AXIS,),
         num_threads=2,
         thread_name=_mosaic_gpu.WARPGROUP_AXIS,
-        scratch_types=_scratch(plan_, a_element, b_element, out_dtype, [s.dtype for s in block_scales], interpret),
+        scratch_types=_scratch(plan_, a_element, b_element, result, [s.dtype for s in block_scales], interpret),
         interpret=_mosaic_gpu.interpret_params(interpret, config.ctas == 2),
     )
-    out: jax.Array = kernel(a, b, *block_scales, *tensor_scales)
-    return out
+    return list(kernel(a, b, *block_scales, *tensor_scales))
+
+
+def _out_type(m: int, n: int, result: Format, plan: Plan, tiles: tuple[int, int, int], interpret: bool) -> list[Any]:
+    """Shapes of what `gemm` returns."""
+    if result.block is None:
+        return [jax.ShapeDtypeStruct((m, n), result.element.dtype)]
+    columns, dtype = _mosaic_gpu.travelling_row(n, result.element.dtype, interpret)
+    scale_tiles = (tiles[0] * plan.config.ctas, tiles[1] * plan.config.tile_n // result.block // SCALE_TILE_BLOCKS)
+    return [jax.ShapeDtypeStruct((m, columns), dtype), jax.ShapeDtypeStruct((*scale_tiles, 32, 4), jnp.int32)]
 
 
 def _scratch(
-    plan: Plan, a_element: Any, b_element: Any, out_dtype: Any, scale_dtypes: list[Any], interpret: bool
+    plan: Plan, a_element: Any, b_element: Any, result: Format, scale_dtypes: list[Any], interpret: bool
 ) -> dict[str, Any]:
     config = plan.config
     pair = config.ctas == 2
+    out_tiles = plan.store_scales // SCALE_TILE_BLOCKS
     buffer = functools.partial(_mosaic_gpu.tile_buffer, interpret=interpret)
     scratch = {
         "a_buffer": buffer(config.stages, BLOCK_M, a_element, columns=plan.step_k),
         "b_buffer": buffer(config.stages, config.block_n, b_element, columns=plan.step_k),
-        "out_buffer": buffer(STAGING_TILES, BLOCK_M, out_dtype, columns=plan.store_n),
+        "out_buffer": buffer(STAGING_TILES, BLOCK_M, result.element.dtype, columns=plan.store_n),
+        "out_scale_smem": [plgpu.SMEM((STAGING_TILES, out_tiles, 32, 4), jnp.int32)] if out_tiles else [],
         "acc_tmem": plgpu.TMEM((BLOCK_M, plan.accumulator_columns), jnp.float32, collective=pair),
         "loaded": plgpu.Barrier(num_arrivals=2 + len(scale_dtypes), num_barriers=config.stages),
         "consumed": _mosaic_gpu.tensor_core_barrier(config.stages),
@@ -172,10 +229,12 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
     plan: Plan,
     tiles: tuple[int, int, int],
     scaled: tuple[int, int],
+    result: Format,
     interpret: bool,
     a_buffer: Any,
     b_buffer: Any,
     out_buffer: Any,
+    out_scale_smem: Any,
     acc_tmem: Any,
     scale_smem: Any,
     scale_tmem: Any,
@@ -186,8 +245,9 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
     drained: Any,
 ) -> None:
     """The kernel of one thread block; `tiles` counts the output tiles in M and N and the K steps of one."""
-    a_gmem, b_gmem, *scales_gmem, out_gmem = refs
-    block_gmem, tensor_gmem = scales_gmem[: scaled[0]], scales_gmem[scaled[0] :]
+    a_gmem, b_gmem, *others_gmem = refs
+    block_gmem, tensor_gmem = others_gmem[: scaled[0]], others_gmem[scaled[0] : sum(scaled)]
+    out_gmem, *out_scale_gmem = others_gmem[sum(scaled) :]
     (a_tma, a_smem), (b_tma, b_smem), (out_tma, out_smem) = (
         _mosaic_gpu.views(buffer, interpret) for buffer in (a_buffer, b_buffer, out_buffer)
     )
@@ -247,24 +307,42 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             plgpu.tcgen05_commit_arrive(finished.at[slot], collective_axis=axis)
 
     def store(turn: Any, row: Any, column: Any) -> None:
-        slot = lax.rem(turn, jnp.int32(config.accumulators))
         rows = pl.ds((row * config.ctas + cta) * BLOCK_M, BLOCK_M)
         scale = math.prod((ref[0] for ref in tensor_gmem), start=jnp.float32(1))
-        plgpu.barrier_wait(finished.at[slot])
-        pieces = config.tile_n // plan.store_n
-        for piece in range(pieces):
-            first = lax.select(slot == 0, jnp.int32(pieces - 1 - piece), jnp.int32(piece)) * plan.store_n
-            values = plgpu.async_load_tmem(acc_tmem.at[:, pl.ds(slot * plan.stride + first, plan.store_n)])
-            if piece + 1 == plan.drain_pieces:
-                plgpu.wait_load_tmem()
-                plgpu.barrier_arrive(drained.at[lax.rem(turn, jnp.int32(plan.lag))])
-            staging = lax.rem(turn * pieces + piece, jnp.int32(STAGING_TILES))
-            plgpu.wait_smem_to_gmem(STAGING_TILES - 1, wait_read_only=True)
-            scaled = values * scale if tensor_gmem else values
-            out_smem[staging] = _mosaic_gpu.saturating_cast(scaled, out_smem.dtype, interpret)
+
+        def scaled_by_tensor(values: Any) -> Any:
+            return values * scale if tensor_gmem else values
+
+        def copy_out(staging: Any, first: Any, last_of_group: bool) -> None:
+            width = out_tma.shape[-1]
+            start = (column * config.tile_n + first) * width // plan.store_n
+            target = out_gmem.at[rows, pl.ds(start, width)]
+            plgpu.copy_smem_to_gmem(out_tma.at[staging], target, commit_group=last_of_group)
+
+        def write(values: Any, staging: Any, first: Any) -> None:
+            out_smem[staging] = _mosaic_gpu.saturating_cast(scaled_by_tensor(values), out_smem.dtype, interpret)
             plgpu.commit_smem()
-            columns = pl.ds(column * config.tile_n + first, plan.store_n)
-            plgpu.copy_smem_to_gmem(out_tma.at[staging], out_gmem.at[rows, columns])
+            copy_out(staging, first, last_of_group=True)
+
+        def write_quantised(blocks: list[Any], staging: Any, first: Any) -> None:
+            quantised = [
+                _blackwell_store.quantise_block(scaled_by_tensor(values), result, interpret) for values in blocks
+            ]
+            _mosaic_gpu.store_rows([codes for codes, _ in quantised], out_tma.at[staging], interpret)
+            for index, words in enumerate(_blackwell_store.scale_words([scale for _, scale in quantised])):
+                _mosaic_gpu.store_scale_words(words, out_scale_smem[0].at[staging, index], interpret)
+            plgpu.commit_smem()
+            copy_out(staging, first, last_of_group=False)
+            tiles_a_piece = plan.store_scales // SCALE_TILE_BLOCKS
+            tile = (column * config.tile_n + first) // plan.store_n * tiles_a_piece
+            target = out_scale_gmem[0].at[row * config.ctas + cta, pl.ds(tile, tiles_a_piece)]
+            plgpu.copy_smem_to_gmem(out_scale_smem[0].at[staging], target)
+
+        if result.block is None:
+            _blackwell_store.drain(plan, turn, acc_tmem, finished, drained, plgpu.async_load_tmem, write)
+        else:
+            read = functools.partial(_blackwell_store.read_blocks, block=result.block)
+            _blackwell_store.drain(plan, turn, acc_tmem, finished, drained, read, write_quantised)
 
     @_mosaic_gpu.tile_loop(tiles_m * tiles_n, config.schedule == "dynamic")  # type: ignore[untyped-decorator]
     def tiles_done(info: Any, carry: Any) -> Any:

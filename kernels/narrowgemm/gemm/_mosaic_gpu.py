@@ -17,7 +17,7 @@ from jaxlib.mlir.dialects import arith, llvm
 
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats import scale_layout
-from narrowgemm.formats.packing import unpack
+from narrowgemm.formats.packing import pack, unpack
 from narrowgemm.formats.quantize import QuantizedArray
 from narrowgemm.gemm._words import WordOperations
 
@@ -106,8 +106,14 @@ def tile_buffer(count: int, rows: int, element: Any, interpret: bool, *, columns
     blocks = plgpu.SMEM((count, rows, columns), element, transforms=(tiling, swizzle))
     if interpret:
         return blocks
-    travelling = (columns, element) if bits >= 8 else (swizzle_bytes, jnp.uint8)
-    return plgpu.RefUnion(plgpu.SMEM((count, rows, travelling[0]), travelling[1], transforms=(swizzle,)), blocks)
+    row, dtype = travelling_row(columns, element, interpret)
+    return plgpu.RefUnion(plgpu.SMEM((count, rows, row), dtype, transforms=(swizzle,)), blocks)
+
+
+def travelling_row(columns: int, element: Any, interpret: bool) -> tuple[int, Any]:
+    """Length and dtype of a row as TMA sees it: packed elements as bytes, but not in the interpreter."""
+    bits = jnp.finfo(element).bits
+    return (columns, element) if bits >= 8 or interpret else (columns * bits // 8, jnp.uint8)
 
 
 def views(buffer: Any, interpret: bool) -> tuple[Any, Any]:
@@ -121,6 +127,12 @@ def travelling(operand: QuantizedArray, interpret: bool) -> jax.Array:
         return operand.codes
     codes = unpack(operand.codes, operand.spec.element.bits, operand.shape[1])
     return lax.bitcast_convert_type(codes.astype(jnp.uint4), operand.spec.element.dtype)
+
+
+def packed(codes: jax.Array, interpret: bool) -> jax.Array:
+    """The inverse of `travelling`, for codes that a kernel stored."""
+    bits = jnp.finfo(codes.dtype).bits if interpret else 8
+    return codes if bits == 8 else pack(lax.bitcast_convert_type(codes, jnp.uint4).astype(jnp.uint8), bits)
 
 
 def saturating_cast(x: Any, dtype: Any, interpret: bool) -> Any:
@@ -250,6 +262,71 @@ def store_transposed(values: Any, target: Any, interpret: bool) -> None:
             llvm.store(mgpu_utils.bitcast(register, bits), pointer)
 
     emit(values, target)
+
+
+def store_rows(blocks: list[Any], target: Any, interpret: bool) -> None:
+    """Arrays 128×block, side by side, into a swizzled row-major tile of shared memory; thread r has and stores row r.
+
+    blocks: of elements of at most a byte, in the layout TCGEN05_TMEM_NATIVE(2).
+    target: TMA's view of a tile of a `tile_buffer`, whose row is a swizzle atom: 16 bytes number c of a row lie at
+            number c xor the index of the row's 128 bytes, modulo the atom (PTX ISA, swizzling modes).
+    """
+    if interpret:
+        target[...] = jnp.concatenate(blocks, axis=1)
+        return
+    row_bytes = target.shape[1] * jnp.dtype(target.dtype).itemsize
+    swizzle = plgpu.SwizzleTransform(row_bytes)  # type: ignore[abstract]
+    layouts = [plgpu.Layout.TCGEN05_TMEM_NATIVE(2) for _ in blocks]
+
+    @plgpu.inline_mgpu(arg_types=(layouts, plgpu.RefType((swizzle,))))  # type: ignore[untyped-decorator]
+    def emit(_: Any, arrays: list[Any], smem: Any) -> None:
+        byte, word = ir.IntegerType.get_signless(8), ir.IntegerType.get_signless(32)
+        words = [w for array in arrays for w in _words_of(array.registers.flat)]
+        row = arith.remui(mgpu_utils.thread_idx(), _word(mgpu_utils.WARPGROUP_SIZE))
+        offset = arith.muli(row, _word(row_bytes))
+        turn = arith.remui(arith.divui(offset, _word(128)), _word(row_bytes // 16))
+        base = mgpu_utils.getelementptr(mgpu_utils.memref_ptr(smem), [offset], byte)
+        for number in range(row_bytes // 16):
+            quad = llvm.mlir_undef(ir.VectorType.get((4,), word))
+            for place, value in enumerate(words[4 * number : 4 * number + 4]):
+                quad = llvm.insertelement(quad, value, _word(place))
+            place = arith.muli(arith.xori(_word(number), turn), _word(16))
+            llvm.store(quad, mgpu_utils.getelementptr(base, [place], byte), alignment=16)
+
+    emit(blocks, target)
+
+
+def _words_of(registers: Any) -> list[Any]:
+    """Consecutive elements, a few to a register, as 32-bit words."""
+    word, words, filled = ir.IntegerType.get_signless(32), [], 0
+    for register in registers:
+        bits = mgpu_utils.bitwidth(register.type)
+        part = arith.extui(word, mgpu_utils.bitcast(register, ir.IntegerType.get_signless(bits)))
+        if filled % 32 == 0:
+            words.append(part)
+        else:
+            words[-1] = arith.ori(words[-1], arith.shli(part, _word(filled % 32)))
+        filled += bits
+    return words
+
+
+def store_scale_words(words: Any, target: Any, interpret: bool) -> None:
+    """A word a row of 128 into shared memory 32×4, as a tile of scales has them: row r at (r mod 32, r div 32)."""
+    if interpret:
+        target[...] = words.reshape(4, 32).T
+        return
+    layout = plgpu.Layout.TCGEN05_TMEM_NATIVE(2).reduce(1)
+
+    @plgpu.inline_mgpu(arg_types=(layout, plgpu.RefType()))  # type: ignore[untyped-decorator]
+    def emit(_: Any, array: Any, smem: Any) -> None:
+        row = arith.remui(mgpu_utils.thread_idx(), _word(mgpu_utils.WARPGROUP_SIZE))
+        place = arith.addi(arith.muli(arith.remui(row, _word(32)), _word(4)), arith.divui(row, _word(32)))
+        word = ir.IntegerType.get_signless(32)
+        (register,) = array.registers.flat
+        pointer = mgpu_utils.getelementptr(mgpu_utils.memref_ptr(smem), [place], word)
+        llvm.store(mgpu_utils.bitcast(register, word), pointer)
+
+    emit(words, target)
 
 
 def _word(value: int) -> Any:

@@ -42,6 +42,7 @@ _DEFAULTS = {
         "blackwell_tcgen05_nvfp4",
         "xla_dot_f32",
     ),
+    "tpu": ("tpu_mxu_bf16", "tpu_mxu_fp8", "xla_dot_f32"),
 }
 
 
@@ -87,6 +88,36 @@ def gemm(
         raise ValueError(f"{chosen.name}: config {config!r} is not a {chosen.config_type.__qualname__} of its module")
     result: jax.Array = chosen.matmul(as_given(qa), as_given(qb), config, problem.out_format)
     return result
+
+
+def gemm_quantized(
+    a: Operand,
+    b: Operand,
+    out_format: str,
+    *,
+    tensor_scale: jax.Array | None = None,
+    kernel: str | None = None,
+    config: Any = None,
+) -> QuantizedArray:
+    """The product as `gemm` computes it, quantised by the kernel to a format with block scales along n.
+
+    out_format:   such as mxfp8_e4m3 or nvfp4.
+    tensor_scale: for nvfp4 alone, its FP32 scale, which the kernel cannot find for itself: largest |C| / (448 · 6).
+    kernel, config: as for `gemm`; None: this device's own kernel, and the kernel's first choice.
+
+    The next product takes the result as its a. Traceable under jit. Raises as `gemm` does.
+    """
+    qa, qb = as_quantized(a), as_quantized(b)
+    problem = _problem(qa, qb, jnp.bfloat16)
+    chosen = _default_kernel(problem) if kernel is None else kernel_named(kernel)
+    check_formats(chosen, problem)
+    check_device(chosen)
+    if chosen.matmul_quantised is None:
+        able = [name for name in kernel_names() if kernel_named(name).matmul_quantised is not None]
+        rule = "is not what its epilogue can store"
+        raise UnsupportedError(chosen.name, {"out_format": out_format}, rule, f"use one of {', '.join(able)}")
+    out: QuantizedArray = chosen.matmul_quantised(qa, qb, config, out_format, tensor_scale)
+    return out
 
 
 def _problem(a: QuantizedArray, b: QuantizedArray | ShuffledWeights, out_dtype: DTypeLike) -> GemmProblem:

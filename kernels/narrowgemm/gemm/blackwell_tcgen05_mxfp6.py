@@ -78,7 +78,7 @@ def check(problem: GemmProblem, config: Config) -> None:
     if problem.a_format in _FP6 and 8 * min(_mosaic_gpu.SWIZZLE_BYTES) > tile_n * out.bits:
         rule = f"makes rows of {tile_n * out.bits // 8} bytes of {problem.out_format}; a swizzled tile has 32 or more"
         raise UnsupportedError(NAME, {"tile_n": tile_n}, rule, f"use tile_n={2 * tile_n}")
-    _blackwell_plan.check_shared_memory(NAME, problem, _plan(problem, config))
+    _blackwell_plan.check_shared_memory(NAME, problem.out_format, _plan(problem, config))
 
 
 def candidates(problem: GemmProblem) -> list[Config]:

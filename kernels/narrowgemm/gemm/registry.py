@@ -47,6 +47,8 @@ class Kernel:
     matmul:      (a, b, config, out_format, interpret=False) -> array. `a` and `b` are plain arrays or
                  `QuantizedArray`s; traceable under jit.
     prepare_b:   what a quantised `b` becomes once, off-line and never timed, before `matmul` takes it; None: itself.
+    matmul_quantised: (a, b, config, out_format, tensor_scale=None, interpret=False) -> `QuantizedArray` of a format
+                 with block scales, made of the accumulator before it is rounded to anything else; None: it cannot.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Kernel:
     candidates: Callable[[GemmProblem], Sequence[Any]]
     matmul: Callable[..., Any]
     prepare_b: Callable[[Any], Any] | None = None
+    matmul_quantised: Callable[..., Any] | None = None
 
     def prepared(self, b: Any) -> Any:
         """A quantised `b` as `matmul` takes it."""
