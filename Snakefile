@@ -11,7 +11,7 @@ min_version("9.27")
 sys.path[:0] = [str(Path(workflow.basedir, name)) for name in ("kernels", "workflow")]
 
 from narrowbench import pipeline
-from narrowbench.report.catalogue import FIGURES, LOCAL_FIGURES, TABLES
+from narrowbench.report.catalogue import FIGURES, LOCAL_FIGURES, TABLES, TABLE_SUFFIXES
 
 pipeline.use_checkout()
 

@@ -22,7 +22,7 @@ def _folder(root: Path, frame: pd.DataFrame) -> Path:
         shutil.copy(ROOT / "paper" / name, root / "paper" / name)
     frames.write(frame, root / "frame.parquet")
     for stem in TABLES:
-        tabulate(stem, root / "frame.parquet", root / "paper" / "tables")
+        tabulate([stem], root / "frame.parquet", root / "paper" / "tables")
     numbers.write(root / "frame.parquet", root / "paper" / "numbers.typ")
     picture = '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="100"><rect width="200" height="100"/></svg>'
     for stem in FIGURES:

@@ -33,7 +33,7 @@ def _records(table: Table) -> list[dict[str, object]]:
 
 @pytest.mark.parametrize("stem", TABLES)
 def test_a_table_is_written_in_four_forms(stem: str, stored: Path, tmp_path: Path) -> None:
-    paths = tabulate(stem, stored, tmp_path)
+    paths = tabulate([stem], stored, tmp_path)
     assert {path.name for path in paths} == {f"{stem}{suffix}" for suffix in TABLE_SUFFIXES}
     with (tmp_path / f"{stem}.csv").open(encoding="utf-8") as file:
         lines = list(csv.reader(file))
@@ -49,14 +49,14 @@ FROM_CONFIGURATION = ("tab_formats", "tab_devices", "tab_claims", "tab_modelled"
 @pytest.mark.parametrize("stem", [stem for stem in TABLES if stem not in FROM_CONFIGURATION])
 def test_a_table_without_rows_has_its_head(stem: str, empty_frame: pd.DataFrame, tmp_path: Path) -> None:
     frames.write(empty_frame, tmp_path / "empty.parquet")
-    tabulate(stem, tmp_path / "empty.parquet", tmp_path)
+    tabulate([stem], tmp_path / "empty.parquet", tmp_path)
     with (tmp_path / f"{stem}.csv").open(encoding="utf-8") as file:
         assert len(list(csv.reader(file))) == 1
 
 
 def test_an_unknown_table_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean tab_gemm"):
-        tabulate("tab_gem", tmp_path / "never_read.parquet", tmp_path)
+        tabulate(["tab_gem"], tmp_path / "never_read.parquet", tmp_path)
 
 
 def test_missing_is_a_dash_for_people_and_empty_for_machines(tmp_path: Path) -> None:

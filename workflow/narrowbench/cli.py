@@ -211,19 +211,19 @@ def promote(
 
 
 @app.command()
-def figure(stem: str, frame: Frame, out: Annotated[Path, typer.Option(help="Folder to draw into.")]) -> None:
-    """Draw a figure as PDF, SVG and PNG."""
+def figure(stems: list[str], frame: Frame, out: Annotated[Path, typer.Option(help="Folder to draw into.")]) -> None:
+    """Draw figures as PDF, SVG and PNG."""
     from narrowbench.report.catalogue import draw
 
-    draw(stem, frame, out)
+    draw(stems, frame, out)
 
 
 @app.command()
-def table(stem: str, frame: Frame, out: Annotated[Path, typer.Option(help="Folder to write into.")]) -> None:
-    """Write a table as LaTeX, CSV, Markdown and typst."""
+def table(stems: list[str], frame: Frame, out: Annotated[Path, typer.Option(help="Folder to write into.")]) -> None:
+    """Write tables as LaTeX, CSV, Markdown and typst."""
     from narrowbench.report.catalogue import tabulate
 
-    tabulate(stem, frame, out)
+    tabulate(stems, frame, out)
 
 
 @app.command()

@@ -85,8 +85,8 @@ def compile_digest(kernel: str) -> str:
 
 
 @cache
-def report_digest(module: str) -> str:
-    """Sources, device profiles, claims, protocol and what is modelled: all that a module of the report depends on."""
+def report_digest(*modules: str) -> str:
+    """Sources, device profiles, claims, protocol and what is modelled: all that modules of the report depend on."""
     described = [CONFIGS / f"{name}.yaml" for name in ("claims", "estimates", "modelled", "protocol")]
     described += CONFIGS.glob("devices/*.yaml")
-    return sources_sha256([f"narrowbench.report.{module}"], described)
+    return sources_sha256([f"narrowbench.report.{module}" for module in modules], described)

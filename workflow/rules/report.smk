@@ -1,24 +1,24 @@
 # This machine's own run beside the record.
 
 
-rule local_figure:
+rule local_figures:
     input:
         "build/frames/all.parquet",
     output:
-        multiext("report/figures/{stem}", ".pdf", ".png"),
+        expand(
+            "report/figures/{stem}.{suffix}", stem=LOCAL_FIGURES, suffix=["pdf", "png"]
+        ),
         report(
-            "report/figures/{stem}.svg",
+            expand("report/figures/{stem}.svg", stem=LOCAL_FIGURES),
             category="This machine",
-            labels={"figure": "{stem}"},
         ),
     log:
-        "build/logs/figure/{stem}.log",
-    wildcard_constraints:
-        stem="local_[a-z0-9_]+",
+        "build/logs/local_figures.log",
     params:
-        digest=lambda wildcards: pipeline.report_digest(wildcards.stem),
+        stems=LOCAL_FIGURES,
+        digest=pipeline.report_digest(*LOCAL_FIGURES),
     shell:
-        "python3 -m narrowbench figure {wildcards.stem} --frame {input} --out report/figures > {log} 2>&1"
+        "python3 -m narrowbench figure {params.stems} --frame {input} --out report/figures > {log} 2>&1"
 
 
 rule report:
@@ -26,11 +26,7 @@ rule report:
         frame="build/frames/all.parquet",
         figures=expand("report/figures/{stem}.svg", stem=LOCAL_FIGURES),
     output:
-        report(
-            "report/index.html",
-            category="This machine",
-            labels={"figure": "explorer, and all on one page"},
-        ),
+        report("report/index.html", category="This machine"),
     log:
         "build/logs/report.log",
     shell:

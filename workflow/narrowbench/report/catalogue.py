@@ -1,6 +1,7 @@
 """Every figure and table by its stem, without importing any of them: the stem is module, file and label."""
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -40,38 +41,40 @@ FIGURE_SUFFIXES = (".pdf", ".svg", ".png")
 TABLE_SUFFIXES = (".tex", ".csv", ".md", ".typ")
 
 
-def draw(stem: str, frame: Path, folder: Path) -> list[Path]:
-    """Draw a figure from a stored frame into `folder`, one file for each of `FIGURE_SUFFIXES`.
+def draw(stems: Sequence[str], frame: Path, folder: Path) -> list[Path]:
+    """Draw figures from a stored frame into `folder`, for each of them one file for each of `FIGURE_SUFFIXES`.
 
-    Raises ValueError, naming the nearest known ones, for an unknown stem.
+    Raises ValueError, naming the nearest known ones, for an unknown stem, before anything is drawn.
     """
-    _known(stem, FIGURES + LOCAL_FIGURES, "figure")
-    from matplotlib.figure import Figure
-
+    _check_known(stems, FIGURES + LOCAL_FIGURES, "figure")
     from narrowbench.report import style
     from narrowbench.report.load import Material
 
-    with style.house():
-        figure: Figure = _module(stem).figure(Material.load(frame))
-        return style.save(figure, stem, folder)
+    material = Material.load(frame)
+    paths = []
+    for stem in stems:
+        with style.house():
+            paths += style.save(_module(stem).figure(material), stem, folder)
+    return paths
 
 
-def tabulate(stem: str, frame: Path, folder: Path) -> list[Path]:
-    """Write a table from a stored frame into `folder`, one file for each of `TABLE_SUFFIXES`.
+def tabulate(stems: Sequence[str], frame: Path, folder: Path) -> list[Path]:
+    """Write tables from a stored frame into `folder`, for each of them one file for each of `TABLE_SUFFIXES`.
 
-    Raises ValueError, naming the nearest known ones, for an unknown stem.
+    Raises ValueError, naming the nearest known ones, for an unknown stem, before anything is written.
     """
-    _known(stem, TABLES, "table")
+    _check_known(stems, TABLES, "table")
     from narrowbench.report.load import Material
-    from narrowbench.report.tables import Table, save
+    from narrowbench.report.tables import save
 
-    table: Table = _module(stem).table(Material.load(frame))
-    return save(table, stem, folder)
+    material = Material.load(frame)
+    return [path for stem in stems for path in save(_module(stem).table(material), stem, folder)]
 
 
-def _known(stem: str, stems: tuple[str, ...], kind: str) -> None:
-    if stem not in stems:
-        raise ValueError(unknown_name(kind, stem, stems))
+def _check_known(stems: Sequence[str], known: tuple[str, ...], kind: str) -> None:
+    for stem in stems:
+        if stem not in known:
+            raise ValueError(unknown_name(kind, stem, known))
 
 
 def _module(stem: str) -> ModuleType:
