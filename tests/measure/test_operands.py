@@ -39,6 +39,7 @@ def test_distributions_are_what_they_are_called() -> None:
     assert 0.0003 < outliers.mean() < 0.0012
     tailed = np.abs(_values("heavy_tailed"))
     assert (tailed > 10).mean() == pytest.approx(0.00213, rel=0.3), "two-sided tail of Student's t, 3 degrees"
+    assert np.mean(_values("text") ** 2) == pytest.approx(1, abs=0.1)
 
 
 def test_every_seed_purpose_and_number_gives_other_values() -> None:

@@ -31,7 +31,9 @@ CONFIGS = ROOT / "configs"
 DeviceClass = Literal["cpu", "hopper", "blackwell", "gpu", "tpu"]
 
 #: Of `narrowbench.measure.operands`, which imports JAX.
-Distribution = Literal["normal", "uniform", "small_integers", "zeros", "ones", "normal_outliers", "heavy_tailed"]
+Distribution = Literal[
+    "normal", "uniform", "small_integers", "zeros", "ones", "normal_outliers", "heavy_tailed", "text"
+]
 
 
 def _out_format(name: str) -> str:

@@ -7,6 +7,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
+from narrowbench.measure.text import embedded_text
 from narrowgemm.errors import UnsupportedError, unknown_name
 from narrowgemm.formats.quantize import QuantizedArray, quantize
 from narrowgemm.formats.spec import format_named
@@ -35,6 +36,16 @@ def _heavy_tailed(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
     return normals[0] * jnp.sqrt(3 / jnp.sum(normals[1:] ** 2, axis=0))
 
 
+def _text(key: jax.Array, shape: tuple[int, int]) -> jax.Array:
+    """Passages of real text, one a row, as the vectors of their words one after the other."""
+    vectors, words = embedded_text()
+    rows, k = shape
+    a_row = -(-k // vectors.shape[1])
+    first = jax.random.randint(key, (), 0, len(words))
+    places = (first + jnp.arange(rows * a_row)) % len(words)
+    return jnp.asarray(vectors)[jnp.asarray(words)[places]].reshape(rows, -1)[:, :k]
+
+
 #: Name -> how values are drawn, f32. Small integers are exact in every element format, down to E2M1.
 DISTRIBUTIONS: dict[str, Callable[[jax.Array, tuple[int, int]], jax.Array]] = {
     "normal": lambda key, shape: jax.random.normal(key, shape),
@@ -44,6 +55,7 @@ DISTRIBUTIONS: dict[str, Callable[[jax.Array, tuple[int, int]], jax.Array]] = {
     "ones": lambda _, shape: jnp.ones(shape),
     "normal_outliers": _normal_outliers,
     "heavy_tailed": _heavy_tailed,
+    "text": _text,
 }
 
 #: Distributions that would hide unwritten outputs and wrong indices: kernels are checked on `normal` instead.
