@@ -9,6 +9,7 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.problem import GemmProblem
+from narrowgemm.tiling import ceil_div
 
 CONSUMERS = 2
 #: K bytes of one stage: the widest swizzle atom. A wider box could not be swizzled by one TMA copy.
@@ -128,16 +129,23 @@ def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
 
 
 def candidates_dense(kernel: str, problem: GemmProblem) -> list[Config]:
-    """Every admitted config of the search space, quickest by a rough estimate first."""
+    """Every admitted config of the search space, quickest by a rough estimate first.
+
+    A cluster never has more blocks side by side than there are tiles: its last block would compute nothing that is
+    kept, on a multiprocessor of its own. Raises the UnsupportedError of the smallest config where none is admitted,
+    for then the problem itself is at fault.
+    """
     space = [
         Config(tile_m, tile_n, stages, split, cluster_m, cluster_n)
         for tile_m, tile_n, split in _TILES
         for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2))
         for stages in (_stages_that_fit(problem, Config(tile_m, tile_n, 1, split)),)
+        if cluster_m <= ceil_div(problem.m, tile_m) and cluster_n <= ceil_div(problem.n, tile_n)
     ]
-    return sorted(
-        (c for c in space if _admitted(kernel, problem, c)), key=functools.partial(_estimated_cycles, problem)
-    )
+    admitted = [config for config in space if _admitted(kernel, problem, config)]
+    if not admitted:
+        check_dense(kernel, problem, Config(tile_m=64, tile_n=64, stages=1, split="n"))
+    return sorted(admitted, key=functools.partial(_estimated_cycles, problem))
 
 
 #: Tiles worth trying. 64×256 a consumer has the best ratio of arithmetic to loads; the widths below it let the number

@@ -1,5 +1,6 @@
 """The choices of the Hopper kernels with FP4 and FP6 weights: what a config is, which are admitted and worth trying."""
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -68,15 +69,25 @@ def check_weights(kernel: str, problem: GemmProblem, config: Config) -> None:
 
 
 def candidates_weights(kernel: str, problem: GemmProblem) -> list[Config]:
-    """Every admitted config of the search space, quickest by a rough estimate first."""
+    """Every admitted config of the search space, quickest by a rough estimate first; none has parts without a K step.
+
+    Raises the UnsupportedError of the smallest config where none is admitted, for then the problem itself is at fault.
+    """
     found = []
     for tile_m in _TILES_M:
-        for splits in range(1, MAX_SPLITS + 1):
+        for splits in filter(functools.partial(_fills_parts, ceil_div(problem.k, TILE_K)), range(1, MAX_SPLITS + 1)):
             stages = _stages_that_fit(problem, Config(tile_m, 1, splits))
             for config in (Config(tile_m, stages, splits), Config(tile_m, max(stages // 2, 1), splits)):
                 if _is_admitted(kernel, problem, config):
                     found.append(config)
+    if not found:
+        check_weights(kernel, problem, Config(tile_m=8, stages=1, splits=1))
     return sorted(dict.fromkeys(found), key=lambda config: (_estimated_cycles(problem, config), -config.stages))
+
+
+def _fills_parts(k_steps: int, splits: int) -> bool:
+    """Whether every part of K has a step: five steps in four parts are two, two, one and none."""
+    return ceil_div(k_steps, ceil_div(k_steps, splits)) == splits
 
 
 def piece(index: Any, pieces: tuple[int, int, int]) -> tuple[Any, Any, Any]:
