@@ -172,3 +172,13 @@ def test_the_doctor_looks_at_everything_and_names_remedies(cpu):
 def test_the_doctor_tells_missing_from_other_versions():
     assert doctor._pins("t", ["absent-package==1"], "r").state == "no"
     assert doctor._pins("t", ["numpy==0.0.1"], "r").seen.endswith("(pinned 0.0.1)")
+
+
+def test_a_plan_is_told_job_by_job(run):
+    status, out, _ = run("plan", "--config", SMOKE)
+    assert status == 0
+    assert [line.partition(":")[0] for line in out.splitlines()] == [
+        "cpu xla_dot_f32 smoke",
+        "cpu xla_dot_bf16 smoke",
+        "cpu",
+    ]

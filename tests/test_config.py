@@ -7,9 +7,10 @@ import yaml
 from narrowbench import config, pipeline
 from narrowbench.config import CONFIGS, ROOT, Campaign, ConfigError, load_campaign, load_protocol, load_suite, parse
 from narrowbench.measure import operands
+from narrowbench.store.rows import GemmCase
 from narrowgemm.errors import unknown_name
 
-CAMPAIGNS = ("main", "smoke", "record")
+CAMPAIGNS = ("main", "smoke", "record", "energy")
 
 
 ENTRY = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["burst"], "out_formats": ["f32"]}
@@ -104,6 +105,21 @@ def test_entries_of_one_kernel_and_suite_make_one_job_without_repeating_a_case()
         ("sustained", "zeros"),
     ]
     assert campaign.jobs("hopper") == ()
+
+
+def test_lengths_of_windows_are_settings_of_their_own():
+    entry = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["sustained"]}
+    both = parse(Campaign, _campaign(plan={"cpu": [entry, entry | {"windows_s": [0.5, 5]}]}), "mine")
+    assert [setting.window_s for setting in both.settings("cpu", "xla_dot_f32", "smoke")] == [None, 0.5, 5.0]
+    with pytest.raises(ConfigError, match="only sustained cases have windows"):
+        parse(
+            Campaign, _campaign(plan={"cpu": [entry | {"windows_s": [0.5], "modes": ["burst", "sustained"]}]}), "mine"
+        )
+    case = {"kernel": "k", "suite": "s", "m": 1, "n": 1, "k": 1, "a_format": "f32", "b_format": "f32"}
+    case |= {"out_format": "f32", "distribution": "normal", "seed": 0, "cache": "rotated", "window_s": 0.5}
+    assert GemmCase.model_validate(case | {"mode": "sustained"}).window_s == 0.5
+    with pytest.raises(ValueError, match="only sustained cases have windows"):
+        GemmCase.model_validate(case | {"mode": "burst"})
 
 
 def test_a_suite_names_each_shape_once():

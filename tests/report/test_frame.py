@@ -13,6 +13,7 @@ import pytest
 
 from narrowbench.errors import StoreError
 from narrowbench.report import frame as frames
+from narrowbench.report.select import of_windows, timed
 from narrowbench.store.rows import Row
 
 
@@ -53,6 +54,23 @@ def test_joules_are_a_launch_by_the_named_reading(make_row: Callable[..., Row]) 
     assert _only(frames.collect([integrated], "record")).energy_j == pytest.approx(1.01 * expected)
 
 
+def test_windows_that_are_studied_are_kept_apart_with_every_reading(make_row: Callable[..., Row]) -> None:
+    usual = make_row(mode="sustained")
+    studied = usual.model_dump()
+    studied["case"]["window_s"] = 0.5
+    studied |= {"energy": None, "energy_reason": "synthetic: windows of 0.5 s are shorter than 5 s"}
+    shown = {"window_s": 0.5, "launches": 100, "counter_j": 0.0, "integrated_j": None}
+    studied["window_readings"] = [shown, shown | {"counter_j": 300.0, "integrated_j": 310.0}]
+    frame = frames.collect([usual, Row.model_validate(studied)], "record")
+    assert _only(timed(frame)).energy_j > 0
+    line = _only(of_windows(frame))
+    assert line.window_s == 0.5
+    assert math.isnan(line.energy_j)
+    assert (list(line.readings_s), list(line.readings_counter_j)) == ([0.5, 0.5], [0.0, 3.0])
+    assert line.readings_integrated_j[1] == 3.1
+    assert math.isnan(line.readings_integrated_j[0])
+
+
 def test_nothing_stands_in_for_what_is_missing(make_row: Callable[..., Row]) -> None:
     row = make_row(mode="burst")
     assert row.timing is not None
@@ -84,7 +102,7 @@ def test_parquet_gives_the_same_frame_back(frame: pd.DataFrame, empty_frame: pd.
         path = tmp_path / f"{name}.parquet"
         frames.write(whole, path)
         back = frames.load(path)
-        lists = ["samples_s", "windows_j"]
+        lists = [name for name in whole if name in ("samples_s", "windows_j") or name.startswith("readings")]
         pd.testing.assert_frame_equal(back.drop(columns=lists), whole.drop(columns=lists))
         for mine, theirs in zip(back.samples_s, whole.samples_s, strict=True):
             assert (mine is None) if theirs is None else np.array_equal(mine, theirs)

@@ -91,6 +91,19 @@ def campaign(
 
 
 @app.command()
+def plan(
+    config: Annotated[Path, typer.Option(help="Campaign to look at.")] = ROOT / "configs" / "record.yaml",
+) -> None:
+    """Say how many cases a campaign has and how long sampling them takes, by class of device and job."""
+    from narrowbench.config import load_campaign, load_protocol
+    from narrowbench.models.boardtime import told
+
+    planned = load_campaign(config)
+    for line in told(planned, load_protocol(planned)):
+        print(line)
+
+
+@app.command()
 def versus(
     kernels: Annotated[
         list[str], typer.Argument(help="Two or more kernels; the first is what the others are held to.")

@@ -1,6 +1,6 @@
 """What can be configured: the protocol of measurement, suites of shapes, and campaigns. YAML, checked on reading."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain, product
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -202,6 +202,17 @@ class PlanEntry(Settings):
         None, description="formats of a and b; null: the kernel's first of each"
     )
     caches: list[Literal["rotated", "warm"]] = Field(default=["rotated"], min_length=1)
+    windows_s: list[PositiveFloat] | None = Field(
+        None,
+        min_length=1,
+        description="lengths of windows to study; null: the protocol's, of which alone energy is shown",
+    )
+
+    @model_validator(mode="after")
+    def _windows_are_sustained(self) -> Self:
+        if self.windows_s is not None and self.modes != ["sustained"]:
+            raise ValueError(f"windows_s with modes {self.modes}: only sustained cases have windows")
+        return self
 
 
 class CompileEntry(Settings):
@@ -220,6 +231,7 @@ class Setting(Settings):
     out_format: str
     operands: tuple[str, str] | None
     cache: Literal["rotated", "warm"]
+    window_s: float | None = None
 
 
 class Campaign(Settings):
@@ -267,9 +279,16 @@ class Campaign(Settings):
 
 
 def _settings_of(entry: PlanEntry) -> Iterator[Setting]:
-    choices = product(entry.modes, entry.distributions, entry.out_formats, entry.operands or (None,), entry.caches)
-    for mode, distribution, out_format, operands, cache in choices:
-        yield Setting(mode=mode, distribution=distribution, out_format=out_format, operands=operands, cache=cache)
+    choices: dict[str, Sequence[Any]] = {
+        "mode": entry.modes,
+        "distribution": entry.distributions,
+        "out_format": entry.out_formats,
+        "operands": entry.operands or (None,),
+        "cache": entry.caches,
+        "window_s": entry.windows_s or (None,),
+    }
+    for chosen in product(*choices.values()):
+        yield Setting.model_validate(dict(zip(choices, chosen, strict=True)))
 
 
 def load_protocol(campaign: Campaign | None = None) -> Protocol:

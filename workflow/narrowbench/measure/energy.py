@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from narrowbench.measure.clocks import Reading
 from narrowbench.measure.meters import Meter
-from narrowbench.store.rows import Energy, EnergyWindow
+from narrowbench.store.rows import Energy, EnergyWindow, WindowReading
 
 #: A sensor may read high by its gain error (±5 % of a board) while the board keeps its limit.
 LIMIT_TOLERANCE = 1.05
@@ -110,6 +110,19 @@ def energy_of(
         idle_reason=idle_reason,
         gain_error_relative=meter.gain_error_relative,
     ), None
+
+
+def window_readings(windows: Sequence[Window], readings: Sequence[Reading]) -> list[WindowReading]:
+    """What counter and power showed of each window, whether it is believed or not."""
+    return [
+        WindowReading(
+            window_s=window.length_s,
+            launches=window.launches,
+            counter_j=window.counter_j,
+            integrated_j=integrated_j(readings, window.start_s, window.end_s),
+        )
+        for window in windows
+    ]
 
 
 def idle_power_w(window: Window, readings: Sequence[Reading]) -> tuple[float | None, str | None]:

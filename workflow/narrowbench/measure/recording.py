@@ -5,11 +5,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from narrowbench.config import SustainedSettings
 from narrowbench.measure import clocks
 from narrowbench.measure.accuracy import WrongResultError
 from narrowbench.measure.bench import Bench
 from narrowbench.measure.devices import LocalDevice
-from narrowbench.measure.energy import energy_of
+from narrowbench.measure.energy import energy_of, window_readings
 from narrowbench.measure.gemm import Prepared
 from narrowbench.measure.provenance import provenance_of
 from narrowbench.measure.sampling import Sampled, burst, sustained, timing_of
@@ -36,7 +37,7 @@ def rows_of(prepared: Sequence[tuple[TimedCase, Prepared]], bench: Bench, sessio
         if mode == "burst":
             sampled, stop = burst(workloads, bench.timer, bench.source, bench.protocol.burst, poll_s, rng)
         else:
-            settings = bench.protocol.sustained
+            settings = _with_window(bench.protocol.sustained, prepared[0][0])
             sampled, stop = sustained(workloads, bench.timer, bench.source, bench.meter, settings, poll_s, rng)
     finally:
         bench.timer.close()
@@ -94,10 +95,22 @@ def row_of(
             "timing": timing,
             "energy": energy,
             "energy_reason": energy_reason,
+            "window_readings": window_readings(sampled.windows, sampled.readings) if _is_of_windows(case) else None,
             "clocks": device_clocks,
             "clocks_reason": clocks_reason,
         }
     )
+
+
+def _is_of_windows(case: TimedCase | TuningCase) -> bool:
+    """Whether the length of its windows is what a case studies."""
+    return isinstance(case, GemmCase) and case.window_s is not None
+
+
+def _with_window(settings: SustainedSettings, case: TimedCase) -> SustainedSettings:
+    """The protocol's windows, or those whose length the case studies."""
+    studied = case.window_s if isinstance(case, GemmCase) else None
+    return settings if studied is None else settings.model_copy(update={"window_s": studied})
 
 
 def _clocks(sampled: Sampled, bench: Bench) -> tuple[Clocks | None, str | None]:

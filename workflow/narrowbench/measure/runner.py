@@ -218,11 +218,13 @@ def case_of(kernel: str, suite: str, shape: Shape, setting: Setting, seed: int) 
         seed=seed,
         mode=setting.mode,
         cache=setting.cache,
+        window_s=setting.window_s,
     )
 
 
 def name_of(case: GemmCase) -> str:
-    return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}"
+    windows = "" if case.window_s is None else f" windows of {case.window_s:g} s"
+    return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}{windows}"
 
 
 def missing[Case: GemmCase | TuningCase](device: LocalDevice, cases: Sequence[Case], out: Path) -> list[Case]:

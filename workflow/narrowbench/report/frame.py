@@ -6,6 +6,7 @@ the interval of a ratio needs both samples. A line is one case of one `origin`: 
 """
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -16,7 +17,7 @@ import pandera.pandas as pa
 
 from narrowbench.errors import StoreError
 from narrowbench.models.statistics import Summary, summarise
-from narrowbench.store.rows import Case, Clocks, Energy, RoofCase, Row, Spread, TuningCase
+from narrowbench.store.rows import Case, Clocks, Energy, RoofCase, Row, Spread, TuningCase, WindowReading
 
 Origin = Literal["record", "local"]
 
@@ -51,7 +52,8 @@ _COLUMNS = {
     **dict.fromkeys(("git_commit", "sources_sha256", "environment_sha256", "versions", "utc_time", "command"), _TEXT),
     **dict.fromkeys(("device_uuid_hash", "host_hash"), _TEXT),
     "git_dirty": _TRUTH,
-    **dict.fromkeys(("samples_s", "windows_j"), _LIST),
+    "window_s": _REAL,
+    **dict.fromkeys(("samples_s", "windows_j", "readings_s", "readings_counter_j", "readings_integrated_j"), _LIST),
 }
 _ALWAYS = {"origin", "device", "device_kind", "kind", "evidence", "status", "utc_time", "sources_sha256", "host_hash"}
 _NEVER_NEGATIVE = {name for name, kind in _COLUMNS.items() if kind in (_REAL, _WHOLE)} - {
@@ -69,7 +71,7 @@ _CHOICES = {
 }
 _ORDER = [
     *("origin", "device", "kind", "quantity", "roof_format", "suite", "kernel", "a_format", "b_format", "out_format"),
-    *("m", "n", "k", "mode", "distribution", "cache", "epilogue", "evidence", "target", "utc_time"),
+    *("m", "n", "k", "mode", "distribution", "cache", "epilogue", "window_s", "evidence", "target", "utc_time"),
 ]
 
 SCHEMA = pa.DataFrameSchema(
@@ -145,6 +147,8 @@ def _line(row: Row, origin: Origin) -> dict[str, Any]:
         line |= _of_timing(row)
     if row.energy is not None:
         line |= _of_energy(row.energy, line["flop"])
+    if row.window_readings is not None:
+        line |= _of_readings(row.window_readings)
     if row.clocks is not None:
         line |= _of_clocks(row.clocks)
     if row.accuracy is not None:
@@ -240,6 +244,19 @@ def _of_energy(energy: Energy, flop: int | None) -> dict[str, Any]:
         per_flop = {"": summary.median, "_low": low, "_high": high, "_net": net_j}
         line |= {f"j_per_flop{end}": None if j is None else j / flop for end, j in per_flop.items()}
     return line
+
+
+def _of_readings(readings: Sequence[WindowReading]) -> dict[str, Any]:
+    """Length of every window, and joules of a launch in it by counter and by integrated power; NaN where not read."""
+    return {
+        "readings_s": [reading.window_s for reading in readings],
+        "readings_counter_j": [_a_launch(reading.counter_j, reading.launches) for reading in readings],
+        "readings_integrated_j": [_a_launch(reading.integrated_j, reading.launches) for reading in readings],
+    }
+
+
+def _a_launch(joules: float | None, launches: int) -> float:
+    return math.nan if joules is None else joules / launches
 
 
 def _of_clocks(clocks: Clocks) -> dict[str, Any]:

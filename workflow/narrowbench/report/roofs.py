@@ -53,7 +53,8 @@ def _best_lines(
     lines = at(frame, place)
     lines = lines[(lines.status == "ok") & (lines.evidence == "measured")]
     roofs = lines[(lines.kind == "roof") & ((lines.quantity != "flop") | (lines.distribution == data))]
-    constant = lines[(lines.kind == "gemm") & lines.distribution.isin(CONSTANT if data == "zeros" else ())]
+    gemms = timed(lines)
+    constant = gemms[gemms.distribution.isin(CONSTANT if data == "zeros" else ())]
     best: dict[str, pd.Series] = {}
     known = pd.concat([roofs, constant])
     for wanted in dict.fromkeys((mode, mode if held_only else "burst")):

@@ -40,7 +40,18 @@ class Place:
 
 
 def timed(frame: pd.DataFrame) -> pd.DataFrame:
-    """Lines of GEMMs that were measured and passed."""
+    """Lines of GEMMs that were measured and passed, by the protocol's windows: not those that study other lengths."""
+    lines = _passed(frame)
+    return lines[lines.window_s.isna()]
+
+
+def of_windows(frame: pd.DataFrame) -> pd.DataFrame:
+    """Lines of GEMMs that study the length of the windows."""
+    lines = _passed(frame)
+    return lines[lines.window_s.notna()]
+
+
+def _passed(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[(frame.kind == "gemm") & (frame.status == "ok") & (frame.evidence == "measured")]
 
 

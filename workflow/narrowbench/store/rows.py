@@ -21,7 +21,7 @@ from pydantic import (
 from narrowgemm.problem import GemmProblem
 
 #: Major breaks readers, minor adds fields.
-SCHEMA_VERSION: Final = "1.1"
+SCHEMA_VERSION: Final = "1.2"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
@@ -52,6 +52,15 @@ class GemmCase(Strict):
     seed: int
     mode: Mode
     cache: Literal["rotated", "warm"]
+    window_s: PositiveFloat | None = Field(
+        None, description="length of the windows, where it is what is studied; null: the protocol's"
+    )
+
+    @model_validator(mode="after")
+    def _windows_are_sustained(self) -> Self:
+        if self.window_s is not None and self.mode != "sustained":
+            raise ValueError(f"window_s={self.window_s} of a {self.mode} case: only sustained cases have windows")
+        return self
 
     @property
     def problem(self) -> GemmProblem:
@@ -195,6 +204,15 @@ class Energy(Strict):
     )
 
 
+class WindowReading(Strict):
+    """What the meter showed of one window, believed or not: a short one may show nothing, or two ticks for one."""
+
+    window_s: PositiveFloat
+    launches: PositiveInt
+    counter_j: FiniteFloat | None
+    integrated_j: FiniteFloat | None
+
+
 class Clocks(Strict):
     """What the device did while it was timed."""
 
@@ -284,7 +302,7 @@ class Provenance(Strict):
 class Row(Strict):
     """One case's result. `status` ok has timing and accuracy; any other status has its reason."""
 
-    schema_version: Literal["1.0", "1.1"] = SCHEMA_VERSION
+    schema_version: Literal["1.0", "1.1", "1.2"] = SCHEMA_VERSION
     case: Case
     config: dict[str, object] | None = None
     tuned_table_sha256: str | None = None
@@ -294,6 +312,10 @@ class Row(Strict):
     timing: Timing | None = None
     energy: Energy | None = None
     energy_reason: str | None = None
+    window_readings: list[WindowReading] | None = Field(
+        None,
+        description="of a case that studies the length of windows: every window, whether `energy` believes it or not",
+    )
     clocks: Clocks | None = None
     clocks_reason: str | None = None
     accuracy: Accuracy | None = None
