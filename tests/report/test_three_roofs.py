@@ -5,12 +5,14 @@ from itertools import product
 
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from narrowbench.models.energy import FLOP, HBM, L2, P0, EnergyModel
 from narrowbench.models.energy import Coefficient as Given
+from narrowbench.models.prediction import halves
 from narrowbench.models.samples import energy_samples, memory_samples
-from narrowbench.report import fig_energy_roofline, fig_three_roofs, style
+from narrowbench.report import fig_energy_model_check, fig_energy_roofline, fig_three_roofs, style
 from narrowbench.report import frame as frames
 from narrowbench.report.absent import absent_devices
 from narrowbench.report.energy_model import energy_fit
@@ -64,7 +66,7 @@ def test_what_was_not_measured_is_hatched_and_says_modelled(module: object, fram
 def test_a_record_too_small_for_the_energy_model_says_so(make_row: Callable[..., Row]) -> None:
     fit = energy_fit(Material(frames.collect([make_row(mode="sustained")], "record")), H200)
     assert fit.model is None
-    assert "1 samples for 4 coefficients" in fit.why_not
+    assert fit.why_not == "too few runs: 1 of 5 that 4 coefficients need"
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +99,48 @@ def _columns(frame: pd.DataFrame, joules: dict[float, float]) -> dict[str, pd.Se
     energy = frame.time_s.map(joules).astype("float64")
     per_flop = energy / frame.flop.astype("float64")
     return {"energy_j": energy} | {f"j_per_flop{end}": per_flop for end in ("", "_low", "_high")}
+
+
+def _texts(drawn: Figure) -> list[str]:
+    return [text.get_text() for axes in drawn.axes for text in axes.texts]
+
+
+def test_a_small_record_says_how_many_runs_it_has_and_how_many_are_needed(make_row: Callable[..., Row]) -> None:
+    with style.house():
+        drawn = fig_energy_model_check.figure(Material(frames.collect([make_row(mode="sustained")], "record")))
+    said = [" ".join(text.split()) for text in _texts(drawn)]
+    assert said == ["Too few runs: 1 of 5 that 4 coefficients need.", "No coefficients yet."]
+
+
+def test_the_check_shows_the_runs_that_the_fit_did_not_see_and_its_coefficients(grown: Material) -> None:
+    fit = energy_fit(grown, H200)
+    assert fit.model is not None
+    with style.house():
+        left, right = fig_energy_model_check.figure(grown).axes
+    points = [line for line in left.lines if line.get_linestyle() == "None"]
+    measured = sorted(x for line in points for x in line.get_xdata())
+    assert measured == sorted(sample.energy_j for sample in fit.tested)
+    for line in points:
+        assert list(line.get_ydata()) == pytest.approx(list(line.get_xdata()), rel=0.02)
+    assert any("median absolute error" in text.get_text() for text in left.texts)
+    names = [label.get_text() for label in right.get_yticklabels()]
+    assert names == ["bf16 × bf16, normal", "fp8 e4m3 × fp8 e4m3, normal"]
+    middles = [line.get_xdata()[0] for line in right.lines if line.get_marker() == "o"]
+    assert middles == pytest.approx([0.6, 0.3], rel=0.02)
+    assert "P_0 120 [" in right.get_xlabel()
+
+
+def test_data_have_coefficients_of_their_own(grown: Material) -> None:
+    """A large shape of the half that is fitted again, on zeros, whose arithmetic costs half as much."""
+    fitted, _ = halves(energy_samples(grown.frame, grown.profiles))
+    large = max((sample for sample in fitted if sample.kernel == "hopper_wgmma_fp8"), key=lambda sample: sample.flop)
+    lines = grown.frame
+    again = lines[(lines.kernel == large.kernel) & (lines.flop == large.flop)]
+    saved_j = TRUE["fp8_e4m3 × fp8_e4m3, normal"] / 2 * large.flop
+    zeros = again.assign(distribution="zeros", energy_j=again.energy_j - saved_j)
+    fit = energy_fit(Material(pd.concat([lines, zeros], ignore_index=True)), H200)
+    assert fit.model is not None, fit.why_not
+    assert fit.model.coefficients[FLOP + "fp8_e4m3 × fp8_e4m3, zeros"].value == pytest.approx(1.5e-13, rel=0.1)
 
 
 def test_a_grown_record_gives_the_energy_model_back(grown: Material) -> None:

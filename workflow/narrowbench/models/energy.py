@@ -27,7 +27,8 @@ _RANK_TOLERANCE = 1e-6
 class EnergySample:
     """What one case did and cost, a launch.
 
-    group: format and data distribution, for example «fp8_e4m3 normal».
+    group:  format and data distribution, for example «fp8_e4m3 normal».
+    kernel: None for a launch that only moves bytes.
     """
 
     name: str
@@ -38,6 +39,7 @@ class EnergySample:
     l2_bytes: float
     time_s: float
     energy_j: float
+    kernel: str | None = None
 
     @property
     def terms(self) -> dict[str, float]:

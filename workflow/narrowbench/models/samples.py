@@ -73,6 +73,7 @@ def _energy_sample(line: pd.Series, profile: DeviceProfile) -> EnergySample:
         l2_bytes=float(traffic.l2_read_bytes + traffic.write_bytes),
         time_s=float(line.time_s),
         energy_j=float(line.energy_j),
+        kernel=str(line.kernel),
     )
 
 

@@ -15,10 +15,12 @@ FIGURES = (
     "fig_ratio_to_baseline",
     "fig_accuracy_by_format",
     "fig_energy_per_flop",
-    "fig_input_distributions",
+    "fig_energy_by_data",
     "fig_kernel_time_check",
     "fig_three_roofs",
     "fig_energy_roofline",
+    "fig_energy_model_check",
+    "fig_window_length",
 )
 #: Figures of the report alone: this machine's own run beside the record.
 LOCAL_FIGURES = ("local_roofline", "local_throughput_by_shape", "local_ratio_to_baseline", "local_energy_per_flop")
@@ -30,6 +32,7 @@ TABLES = (
     "tab_summary",
     "tab_accuracy",
     "tab_energy",
+    "tab_energy_ratios",
     "tab_compiled",
     "tab_modelled",
     "tab_tile_loads",

@@ -2,25 +2,38 @@
 
 from dataclasses import dataclass
 
-from narrowbench.models.energy import FLOP, HBM, L2, P0, EnergyModel, EnergyRoofline, check_energy, fit_energy
+from narrowbench.models.energy import (
+    FLOP,
+    HBM,
+    L2,
+    P0,
+    EnergyModel,
+    EnergyRoofline,
+    EnergySample,
+    check_energy,
+    fit_energy,
+)
 from narrowbench.models.prediction import Check, halves
 from narrowbench.models.samples import energy_samples, memory_samples
 from narrowbench.report.held_roofs import HeldPoint
 from narrowbench.report.load import Material
-from narrowbench.report.select import Place, at, usual
+from narrowbench.report.select import Place, at, places, timed
 
 
 @dataclass(frozen=True)
 class EnergyFit:
     """The model of a place, or why there is none.
 
-    check:        errors on the half of the shapes that the fit did not see; None where none of them can be predicted.
+    samples:      that the fit saw, or would have seen: GEMMs of half of the shapes, and reads and copies of memory.
+    tested:       GEMMs of the other half whose format and data the fit knows.
+    check:        errors on those; None where there are none.
     l2_per_flop:  bytes from the L2 a FLOP of each group, in its case of highest intensity.
     """
 
     model: EnergyModel | None
     why_not: str
     samples: int
+    tested: tuple[EnergySample, ...]
     check: Check | None
     l2_per_flop: dict[str, float]
 
@@ -34,20 +47,46 @@ class EnergyFit:
         return EnergyRoofline(flop_j, value[HBM], value[P0], float(point.line.power_limit_w), point.roofs)
 
 
+def metered_places(material: Material) -> list[Place]:
+    """Places of the record where the energy of a GEMM was measured, the fastest first."""
+    record = material.origin("record")
+    return [place for place in places(record) if at(timed(record), place).energy_j.notna().any()]
+
+
 def energy_fit(material: Material, place: Place) -> EnergyFit:
-    """The model of sustained cases on normal data and of reads of memory."""
+    """The model of sustained cases, rotated operands, on any data, and of reads and copies of memory."""
     lines = at(material.origin("record"), place)
-    fitted, tested = halves(energy_samples(usual(lines), material.profiles))
+    gemms = timed(lines)
+    gemms = gemms[(gemms.cache == "rotated") & (gemms.epilogue == "none")]
+    fitted, tested = halves(energy_samples(gemms, material.profiles))
     samples = fitted + memory_samples(lines, material.profiles)
     ordered = sorted(fitted, key=lambda sample: sample.flop / sample.hbm_bytes)
     l2_per_flop = {sample.group: sample.l2_bytes / sample.flop for sample in ordered}
     try:
-        model = fit_energy(samples)
+        model = _sound_model(samples)
     except ValueError as error:
-        return EnergyFit(None, str(error).removeprefix("fit_energy: "), len(samples), None, l2_per_flop)
-    below = [key for key, coefficient in model.coefficients.items() if coefficient.value <= 0]
+        return EnergyFit(None, str(error).removeprefix("fit_energy: "), len(samples), (), None, l2_per_flop)
+    known = tuple(sample for sample in tested if sample.terms.keys() <= model.coefficients.keys())
+    return EnergyFit(model, "", len(samples), known, check_energy(model, known) if known else None, l2_per_flop)
+
+
+def _sound_model(samples: list[EnergySample]) -> EnergyModel:
+    """The fit. Raises ValueError where there are too few samples, or where a coefficient would be no energy at all.
+
+    Arithmetic on other than normal data may cost so little that its coefficient is not told from nought: that is a
+    finding, and its interval says so.
+    """
+    keys = {key for sample in samples for key in sample.terms}
+    if len(samples) <= len(keys):
+        raise ValueError(f"too few runs: {len(samples)} of {len(keys) + 1} that {len(keys)} coefficients need")
+    model = fit_energy(samples)
+    below = [
+        key.replace(FLOP, "ε_flop of ")
+        for key, coefficient in model.coefficients.items()
+        if coefficient.value <= 0 and (key in (HBM, L2, P0) or key.endswith(", normal"))
+    ]
     if below:
-        why = f"the fit of {len(samples)} samples makes {', '.join(below)} no positive number; more samples are needed"
-        return EnergyFit(None, why, len(samples), None, l2_per_flop)
-    known = [sample for sample in tested if sample.terms.keys() <= model.coefficients.keys()]
-    return EnergyFit(model, "", len(samples), check_energy(model, known) if known else None, l2_per_flop)
+        raise ValueError(
+            f"the fit of {len(samples)} samples makes {', '.join(below)} no positive number; more samples are needed"
+        )
+    return model
