@@ -88,6 +88,9 @@ def test_split_k_is_items_and_partial_results() -> None:
     traffic = tile_traffic(problem, schedule, 1e9)
     assert traffic.hbm_loads == 1
     assert traffic.write_bytes == 128 * 256 * 2 + 2 * 4 * 4 * 128 * 256
+    on_chip = tile_traffic(problem, _schedule(split_k=4, sums_on_chip=True), 1e9)
+    assert on_chip.write_bytes == 128 * 256 * 2
+    assert on_chip.hbm_read_bytes == traffic.hbm_read_bytes
 
 
 def test_block_scales_travel_with_their_tiles() -> None:

@@ -29,6 +29,7 @@ class Schedule:
     cores_per_unit:         SMs (or other cores) of a unit.
     raster, raster_width:   dimension that varies fastest in a band, and the width of a band in tiles.
     split_k:                parts that K is cut into, each a work item of its own.
+    sums_on_chip:           whether the parts are added without a way through memory.
     """
 
     tile_m: int
@@ -39,6 +40,7 @@ class Schedule:
     raster: Literal["m", "n"] = "n"
     raster_width: int = 8
     split_k: int = 1
+    sums_on_chip: bool = False
 
     def tiles(self, problem: GemmProblem) -> tuple[int, int]:
         """Output tiles down and across."""
@@ -70,7 +72,7 @@ class Traffic:
 
     l2_read_bytes:   operands, from the L2 into shared memory.
     hbm_read_bytes:  operands, from memory into the L2.
-    write_bytes:     the result, once (with split K also its FP32 parts, written and read again).
+    write_bytes:     the result, once (with split K also its FP32 parts, written and read again, unless on chip).
     a_tile_loads, b_tile_loads: times that one operand tile is brought into shared memory.
     hbm_loads:       times that an operand byte is read from memory, on average; 1 is the least.
     """
@@ -96,7 +98,8 @@ def tile_traffic(problem: GemmProblem, schedule: Schedule, cache_bytes: float) -
         _operand_bytes(problem.b_format, problem.n, problem.k),
     )
     result = format_named(problem.out_format).code_bytes(problem.m, problem.n)
-    parts = 0 if schedule.split_k == 1 else 2 * schedule.split_k * 4 * problem.m * problem.n
+    in_memory = schedule.split_k > 1 and not schedule.sums_on_chip
+    parts = 2 * schedule.split_k * 4 * problem.m * problem.n if in_memory else 0
     hbm_read = _missed_bytes(problem, schedule, cache_bytes)
     return Traffic(
         l2_read_bytes=operands[0] * tiles_n + operands[1] * tiles_m,
