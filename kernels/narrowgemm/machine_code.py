@@ -22,8 +22,8 @@ class MachineCode:
     tensor_memory_columns: of the 512 of an SM; the largest.
     threads:        of a block; the largest.
     code_bytes:     of all kernels.
-    instructions:   mnemonic with its modifiers -> count. GPU: SASS of tensor cores, TMA, tensor memory, local memory.
-                    TPU: of matrix units, without the unit's number, and DMA.
+    instructions:   mnemonic with its modifiers -> count. GPU: SASS of tensor cores, TMA, tensor memory, local memory
+                    and stores into another block. TPU: of matrix units, without the unit's number, and DMA.
     instruction_count: SASS instructions of all kinds; a TPU's bundles.
     compile_s:      tracing, lowering and assembling.
     versions:       of ptxas or libtpu, jax and jaxlib.
@@ -48,8 +48,8 @@ class MachineCode:
         return sum(n for name, n in self.instructions.items() if name == mnemonic or name.startswith(f"{mnemonic}."))
 
 
-#: Mnemonics that are counted: tensor cores, TMA, tensor memory, and local memory (spills).
-_COUNTED = re.compile(r"[HQI]G?MMA|UTC\w+|UTMA\w+|LDTM|STTM|LDL|STL")
+#: Mnemonics that are counted: tensor cores, TMA, tensor memory, local memory (spills), and a cluster's shared memory.
+_COUNTED = re.compile(r"[HQI]G?MMA|UTC\w+|UTMA\w+|LDTM|STTM|LDL|STL|STAS")
 _SASS_LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 _TPU_COUNTED = re.compile(r"\b(vmatmul[\w.]*|vmatpush[\w.]*|dma\.\w+_to_\w+)")
 _TPU_BUNDLE = re.compile(r"^ *0x[0-9a-f]+ ", re.MULTILINE)

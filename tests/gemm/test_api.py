@@ -155,22 +155,24 @@ def test_the_first_candidate_that_the_kernel_admits_is_used(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize(
-    ("capability", "operand", "kernel"),
+    ("capability", "operand", "m", "kernel"),
     [
-        ("9.0", "fp8_e4m3", "hopper_wgmma_fp8"),
-        ("9.0", "bf16", "hopper_wgmma_bf16"),
-        ("10.0", "nvfp4", "blackwell_tcgen05_nvfp4"),
-        ("10.3", "fp8_e4m3", "blackwell_tcgen05_fp8"),
-        ("10.0", "f32", "xla_dot_f32"),
-        ("12.0", "bf16", "xla_dot_bf16"),
+        ("9.0", "fp8_e4m3", 1, "hopper_wgmma_fp8_decode"),
+        ("9.0", "fp8_e4m3", 128, "hopper_wgmma_fp8_decode"),
+        ("9.0", "fp8_e4m3", 129, "hopper_wgmma_fp8"),
+        ("9.0", "bf16", 64, "hopper_wgmma_bf16"),
+        ("10.0", "nvfp4", 64, "blackwell_tcgen05_nvfp4"),
+        ("10.3", "fp8_e4m3", 64, "blackwell_tcgen05_fp8"),
+        ("10.0", "f32", 64, "xla_dot_f32"),
+        ("12.0", "bf16", 64, "xla_dot_bf16"),
     ],
 )
 def test_a_devices_own_kernel_is_its_default(
-    capability: str, operand: str, kernel: str, monkeypatch: pytest.MonkeyPatch
+    capability: str, operand: str, m: int, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = SimpleNamespace(platform="gpu", compute_capability=capability, device_kind="NVIDIA")
     monkeypatch.setattr(api, "default_device", lambda: device)
-    assert api._default_kernel(GemmProblem(64, 64, 64, operand, operand)).name == kernel
+    assert api._default_kernel(GemmProblem(m, 64, 64, operand, operand)).name == kernel
 
 
 def test_kernels_are_listed() -> None:

@@ -28,6 +28,13 @@ _SPACES: dict[str, dict[str, tuple[object, ...]]] = {
         "cluster_m": (1, 2),
     },
     "hopper_weights": {"tile_m": (8, 16, 64, 128), "stages": (1, 8), "splits": (1, 2, 16)},
+    "hopper_decode": {
+        "tile_m": (8, 48, 128, 256),
+        "tile_n": (64, 128, 256),
+        "tile_k": (64, 128, 256),
+        "stages": (1, 2),
+        "splits": (1, 3, 8),
+    },
     "blackwell": {"tile_n": (16, 32, 64, 96, 128, 256), "stages": (1, 3, 5), "ctas": (1, 2), "accumulators": (1, 2)},
     "tpu": {"tile_m": (32, 512), "tile_n": (128, 512), "tile_k": (128, 384, 640, 1024)},
 }
@@ -40,8 +47,8 @@ def _on_blackwell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _space(kernel: Kernel) -> Iterator[Any]:
-    takes_weights = "splits" in kernel.config_type.__dataclass_fields__
-    space = _SPACES["hopper_weights" if takes_weights else kernel.arch]
+    splits = "hopper_decode" if kernel.max_m else "hopper_weights"
+    space = _SPACES[splits if "splits" in kernel.config_type.__dataclass_fields__ else kernel.arch]
     for values in itertools.product(*space.values()):
         yield kernel.config_type(**dict(zip(space, values, strict=True)))
 
@@ -97,8 +104,10 @@ def _assert_nothing_is_wasted(kernel: Kernel, problem: GemmProblem, found: list[
         cluster_m, cluster_n = _cluster(config)
         assert cluster_m <= ceil_div(rows, config.tile_m), (problem, config)
         assert cluster_n <= ceil_div(columns, _tile_n(config)), (problem, config)
-        k_steps, splits = ceil_div(problem.k, 128), getattr(config, "splits", 1)
-        assert ceil_div(k_steps, splits) * (splits - 1) < k_steps, (problem, config)
+        k_steps, splits = ceil_div(problem.k, getattr(config, "tile_k", 128)), getattr(config, "splits", 1)
+        # Parts of the decode kernel differ by at most a step; of others the last one has what is left.
+        before_the_last = splits - 1 if kernel.max_m else ceil_div(k_steps, splits) * (splits - 1)
+        assert before_the_last < k_steps, (problem, config)
     first = found[0]
     # A pair of Blackwell's blocks is no waste for few rows: each loads half of B, and the second would have been idle.
     alike = [config for config in found if getattr(config, "ctas", 1) == getattr(first, "ctas", 1)]

@@ -54,9 +54,9 @@ class Config:
 
 def check_dense(kernel: str, problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: alignment, tile shape, registers, shared memory."""
-    _check_row(kernel, "k", problem.k, problem.a_format)
-    _check_row(kernel, "k", problem.k, problem.b_format)
-    _check_row(kernel, "n", problem.n, problem.out_format)
+    check_row(kernel, "k", problem.k, problem.a_format)
+    check_row(kernel, "k", problem.k, problem.b_format)
+    check_row(kernel, "n", problem.n, problem.out_format)
     if config.cluster_m * config.cluster_n > MAX_CLUSTER:
         raise UnsupportedError(
             kernel,
@@ -87,7 +87,8 @@ def check_dense(kernel: str, problem: GemmProblem, config: Config) -> None:
         )
 
 
-def _check_row(kernel: str, name: str, extent: int, fmt: str) -> None:
+def check_row(kernel: str, name: str, extent: int, fmt: str) -> None:
+    """Raise UnsupportedError where rows of `extent` elements are no whole 16 bytes."""
     step = TMA_ROW_BYTES // _itemsize(fmt)
     if extent % step:
         raise UnsupportedError(

@@ -20,11 +20,12 @@ from narrowgemm.tune import table
 
 _OUT_FORMAT_OF = {format_named(name).element.dtype: name for name in OUT_FORMATS}
 
-#: Architecture -> kernels that `kernel=None` may mean there; the first that takes the operands' formats is taken,
-#: whatever the shape. A device that is not here has `_PORTABLE`: dots that are what they say on every device.
+#: Architecture -> kernels that `kernel=None` may mean there; the first that takes the operands' formats and is made for
+#: so many rows of A is taken. A device that is not here has `_PORTABLE`: dots that are what they say on every device.
 _PORTABLE = ("xla_dot_f32", "xla_dot_bf16")
 _DEFAULTS = {
     "hopper": (
+        "hopper_wgmma_fp8_decode",
         "hopper_wgmma_fp8",
         "hopper_wgmma_bf16",
         "hopper_wgmma_w4a8",
@@ -63,7 +64,7 @@ def gemm(
 
     a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16 or float8, or `QuantizedArray`s;
                b also `ShuffledWeights`, which the kernels `hopper_wgmma_w*` take and no other does.
-    kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats.
+    kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats and this m.
     out_dtype: f32, bf16, f16, float8_e4m3fn or float8_e5m2; FP8 saturates.
     config:    the kernel's `Config`; None: the one tuned for this shape on this model of device, else the first
                candidate that the kernel admits.
@@ -140,8 +141,9 @@ def as_given(operand: QuantizedArray | ShuffledWeights) -> jax.Array | Quantized
 def _default_kernel(problem: GemmProblem) -> Kernel:
     arch = arch_of(default_device())
     for name in _DEFAULTS.get(arch, _PORTABLE):
-        if accepts(kernel_named(name), problem):
-            return kernel_named(name)
+        kernel = kernel_named(name)
+        if accepts(kernel, problem) and (kernel.max_m is None or problem.m <= kernel.max_m):
+            return kernel
     here = [kernel for kernel in map(kernel_named, kernel_names()) if kernel.arch in ("any", arch)]
     able = ", ".join(kernel.name for kernel in here if accepts(kernel, problem)) or "none"
     raise UnsupportedError(

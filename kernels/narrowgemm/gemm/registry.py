@@ -17,6 +17,7 @@ _MODULES = {
     "xla_scaled_dot_nvfp4": "xla_scaled_dot",
     "hopper_wgmma_bf16": "hopper_wgmma_bf16",
     "hopper_wgmma_fp8": "hopper_wgmma_fp8",
+    "hopper_wgmma_fp8_decode": "hopper_wgmma_fp8_decode",
     "hopper_wgmma_w4a8": "hopper_wgmma_w4a8",
     "hopper_wgmma_w4a16": "hopper_wgmma_w4a16",
     "hopper_wgmma_w6a8": "hopper_wgmma_w6a8",
@@ -43,12 +44,13 @@ class Kernel:
     config_type: the frozen dataclass of its choices (tiles, stages ...).
     check:       (problem, config) -> None; raises UnsupportedError with the rule and the remedy.
     candidates:  problem -> configs worth trying, best guess first; never empty for a problem that `check` admits
-                 with some config.
+                 with some config, and for any other empty or an UnsupportedError that says what to use.
     matmul:      (a, b, config, out_format, interpret=False) -> array. `a` and `b` are plain arrays or
                  `QuantizedArray`s; traceable under jit.
     prepare_b:   what a quantised `b` becomes once, off-line and never timed, before `matmul` takes it; None: itself.
     matmul_quantised: (a, b, config, out_format, tensor_scale=None, interpret=False) -> `QuantizedArray` of a format
                  with block scales, made of the accumulator before it is rounded to anything else; None: it cannot.
+    max_m:       the most rows of A, for a kernel that is made for few; None: any number.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Kernel:
     matmul: Callable[..., Any]
     prepare_b: Callable[[Any], Any] | None = None
     matmul_quantised: Callable[..., Any] | None = None
+    max_m: int | None = None
 
     def prepared(self, b: Any) -> Any:
         """A quantised `b` as `matmul` takes it."""

@@ -66,9 +66,12 @@ def assumed_tiling(problem: GemmProblem, cores: int) -> Tiling:
 
 
 def _family(kernel: str) -> str:
-    """Architecture and engine of a kernel's stem, and whether its weights are packed."""
-    arch_and_engine, _, formats = kernel.rpartition("_")
-    return f"{arch_and_engine}_w" if _PACKED.fullmatch(formats) else "_".join(kernel.split("_")[:2])
+    """Architecture and engine of a kernel's stem, and whether its weights are packed or its rows few."""
+    before, _, last = kernel.rpartition("_")
+    if _PACKED.fullmatch(last):
+        return f"{before}_w"
+    engine = "_".join(kernel.split("_")[:2])
+    return f"{engine}_decode" if last == "decode" else engine
 
 
 def _hopper(config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tiling:
@@ -99,6 +102,19 @@ def _hopper_weights(config: Mapping[str, Any], _: GemmProblem, cores: int) -> Ti
     return Tiling(schedule, mma_m=config["tile_m"], mma_n=_WGMMA_M, overlaps_store=False)
 
 
+def _hopper_decode(config: Mapping[str, Any], _: GemmProblem, cores: int) -> Tiling:
+    """All of M in one tile, 64 rows of B a multiply; a cluster's blocks take parts of K and add them on chip."""
+    schedule = Schedule(
+        tile_m=config["tile_m"],
+        tile_n=config["tile_n"],
+        tile_k=config["tile_k"],
+        units=cores,
+        split_k=config["splits"],
+        sums_on_chip=True,
+    )
+    return Tiling(schedule, mma_m=config["tile_m"], mma_n=_WGMMA_M, overlaps_store=config["splits"] == 1)
+
+
 def _blackwell(config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tiling:
     """A pair of blocks makes a tile of twice the rows, of which each holds half of both operands."""
     ctas = config["ctas"]
@@ -121,4 +137,9 @@ def _stage_k(problem: GemmProblem) -> int:
 
 
 #: Family of kernels -> what makes their tiling of a config.
-_MAKERS = {"hopper_wgmma": _hopper, "hopper_wgmma_w": _hopper_weights, "blackwell_tcgen05": _blackwell}
+_MAKERS = {
+    "hopper_wgmma": _hopper,
+    "hopper_wgmma_w": _hopper_weights,
+    "hopper_wgmma_decode": _hopper_decode,
+    "blackwell_tcgen05": _blackwell,
+}

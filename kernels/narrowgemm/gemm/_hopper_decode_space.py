@@ -1,0 +1,167 @@
+"""The choices of the Hopper decode kernel: what a config is, which are admitted, and which are worth trying first."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats.spec import format_named
+from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._hopper_space import check_row
+from narrowgemm.problem import GemmProblem
+from narrowgemm.tiling import ceil_div, round_up
+
+CONSUMERS = 2
+#: Rows of one wgmma: of B, which is its left operand.
+WGMMA_ROWS = 64
+#: More rows of A are no decode step: there the dense kernel's tiles reuse the weights.
+MAX_M = 128
+#: K bytes of one TMA box: the widest swizzle atom.
+BOX_K = 128
+#: Weight rows of a block's tile: one or two wgmmas a consumer; three spill at 128 rows of A.
+TILES_N = (128, 256)
+#: K bytes of a stage: one or two boxes.
+TILES_K = (128, 256)
+#: Parts of K, which are the blocks of a cluster: powers of two up to the largest cluster of every Hopper.
+SPLITS = (1, 2, 4, 8)
+#: A stage is given back when the next one has come, so there are two; Mosaic GPU keeps the phases of a group of
+#: barriers in the bits of one word.
+MIN_STAGES, MAX_STAGES = 2, 32
+#: What barriers and alignment take of a block's shared memory.
+RESERVED_BYTES = 2048
+
+
+@dataclass(frozen=True)
+class Config:
+    """Choices of a Hopper decode GEMM.
+
+    tile_m: rows of A, wgmma's N: a multiple of 8 that holds all M.
+    tile_n: rows of B of a tile, half of them a consumer's.
+    tile_k: elements of K of a stage.
+    stages: depth of the operand pipeline.
+    splits: parts of K, computed side by side by the blocks of a cluster.
+    """
+
+    tile_m: int = 16
+    tile_n: int = 128
+    tile_k: int = 128
+    stages: int = 12
+    splits: int = 1
+
+
+def check_decode(kernel: str, problem: GemmProblem, config: Config) -> None:
+    """Raise UnsupportedError where `config` cannot do `problem`: M, alignment, tile shape, shared memory."""
+    check_shape(kernel, problem)
+    if config.tile_m % 8 or not problem.m <= config.tile_m <= MAX_M:
+        rule = f"is not a multiple of 8 from m={problem.m} to {MAX_M}: all of M is one tile"
+        raise UnsupportedError(kernel, {"tile_m": config.tile_m}, rule, f"use tile_m={round_up(problem.m, 8)}")
+    for name, known in (("tile_n", TILES_N), ("tile_k", TILES_K), ("splits", SPLITS)):
+        if getattr(config, name) not in known:
+            rule = f"is not one of {', '.join(map(str, known))}"
+            raise UnsupportedError(kernel, {name: getattr(config, name)}, rule, f"change {name}")
+    k_steps = ceil_div(problem.k, config.tile_k)
+    if config.splits > k_steps:
+        rule = f"is more than the {k_steps} steps of K of tile_k={config.tile_k}"
+        raise UnsupportedError(kernel, {"splits": config.splits}, rule, "change splits")
+    needed, available = shared_memory_bytes(problem, config), _mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES
+    if needed > available or not MIN_STAGES <= config.stages <= MAX_STAGES:
+        stages = f"{MIN_STAGES} to {MAX_STAGES}"
+        rule = f"needs {needed} bytes of shared memory; a block has {available} and takes {stages} stages"
+        values: dict[str, object] = {name: getattr(config, name) for name in ("tile_m", "tile_n", "tile_k", "stages")}
+        raise UnsupportedError(kernel, values, rule, "change stages or a tile")
+
+
+def check_shape(kernel: str, problem: GemmProblem) -> None:
+    """Raise UnsupportedError for a shape that no config does."""
+    check_row(kernel, "k", problem.k, problem.a_format)
+    check_row(kernel, "n", problem.n, problem.out_format)
+    if problem.m > MAX_M:
+        rule = f"is more than {MAX_M} rows, which one tile holds"
+        raise UnsupportedError(kernel, {"m": problem.m}, rule, "use hopper_wgmma_fp8")
+
+
+def candidates_decode(kernel: str, problem: GemmProblem) -> list[Config]:
+    """Every admitted config of the search space, quickest by a rough estimate first.
+
+    Raises UnsupportedError for a shape that no config does.
+    """
+    check_shape(kernel, problem)
+    tile_m = round_up(problem.m, 8)
+    found = []
+    for tile_n in TILES_N:
+        for tile_k in TILES_K:
+            for splits in SPLITS:
+                stages = _stages_that_fit(problem, Config(tile_m, tile_n, tile_k, 1, splits))
+                config = Config(tile_m, tile_n, tile_k, stages, splits)
+                if _is_admitted(kernel, problem, config):
+                    found.append(config)
+    return sorted(found, key=lambda config: _estimated_cycles(problem, config))
+
+
+def steps_of_part(part: Any, splits: int, k_steps: int) -> tuple[Any, Any]:
+    """First K step of a part of K, and how many it has: at least one; Python, NumPy or traced integers."""
+    first = part * k_steps // splits
+    return first, (part + 1) * k_steps // splits - first
+
+
+def store_columns(out_itemsize: int) -> int:
+    """Columns of C of one staged store: a consumer's 64, but of FP32 the 32 that a swizzle atom holds."""
+    return min(WGMMA_ROWS, BOX_K // out_itemsize)
+
+
+def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
+    """Shared memory of a block: the stages, a staging tile a consumer, and what the other parts of K send."""
+    operands = config.stages * _stage_bytes(config)
+    staging = CONSUMERS * WGMMA_ROWS * config.tile_m * format_named(problem.out_format).element.bits // 8
+    return operands + staging + received_bytes(config)
+
+
+def received_bytes(config: Config) -> int:
+    """FP32 sums of a consumer, from every other block of the cluster."""
+    return (config.splits - 1) * config.tile_n // CONSUMERS * config.tile_m * 4
+
+
+def _stage_bytes(config: Config) -> int:
+    return (config.tile_m + config.tile_n) * config.tile_k
+
+
+def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
+    fixed = shared_memory_bytes(problem, one_stage) - _stage_bytes(one_stage)
+    most = (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed) // _stage_bytes(one_stage)
+    return min(MAX_STAGES, most)
+
+
+def _is_admitted(kernel: str, problem: GemmProblem, config: Config) -> bool:
+    try:
+        check_decode(kernel, problem, config)
+    except UnsupportedError:
+        return False
+    return True
+
+
+#: The memory's 4.19 TB/s at 1.7 GHz.
+_MEMORY_BYTES_PER_CYCLE = 2440
+#: What one multiprocessor takes: a first kernel took 23 to 31 on 64 of them, for K in two parts was quicker there.
+_BYTES_PER_CYCLE = 30
+#: What reading A again from the L2 costs, of what a byte of memory costs: two points of a first kernel, M = 16 and 64.
+_A_SHARE = 0.25
+#: Clusters that run at once on 132 multiprocessors in groups of 16 and 18, by their size.
+_CLUSTERS = {1: 132, 2: 66, 4: 32, 8: 16}
+#: Not measured, of the same order as for the dense kernels.
+_EPILOGUE_ELEMENTS_PER_CYCLE = 18
+_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1000, 20  # the cycles for each doubling of the cluster
+_START_CYCLES = 2500  # of a cluster that waits for another to end: nothing is fetched ahead for it
+
+
+def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
+    """Cycles of the whole grid: of all bytes through the memory, or of the busiest multiprocessor's, and of the end."""
+    tiles = ceil_div(problem.n, config.tile_n)
+    waves = ceil_div(tiles, _CLUSTERS[config.splits])
+    k = ceil_div(ceil_div(problem.k, config.tile_k), config.splits) * config.tile_k
+    memory = problem.k * (problem.n + _A_SHARE * tiles * config.tile_m) / _MEMORY_BYTES_PER_CYCLE
+    busiest = waves * k * (config.tile_n + config.tile_m) / _BYTES_PER_CYCLE
+    end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE
+    if config.splits > 1:
+        end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
+        end += (waves - 1) * _START_CYCLES
+    return max(memory, busiest) + end
