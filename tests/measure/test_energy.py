@@ -37,6 +37,7 @@ def _energy_of(windows: list[Window], readings: list[Reading], **changes: object
         "idle": (80.0, None),
         "min_window_s": 5.0,
         "power_limit_w": 700.0,
+        "scope": "board",
     } | changes
     return energy.energy_of(windows, readings, **arguments)
 
@@ -71,6 +72,7 @@ def test_a_board_without_a_counter_says_that_it_was_integrated() -> None:
     assert reason is None
     assert found.source == "integrated"
     assert found.windows[0].counter_j is None
+    assert found.windows[0].integrated_j == pytest.approx(2000, rel=0.005), "what the log holds"
 
 
 @pytest.mark.parametrize(
@@ -113,6 +115,18 @@ def test_no_meter_and_no_windows_give_their_reasons() -> None:
     _, reason = _energy_of([], [])
     assert reason is not None
     assert "only sustained cases" in reason
+
+
+def test_a_meter_of_something_else_is_refused() -> None:
+    found, reason = _energy_of([_window()], _log(0.0, 5.0, 0.05), scope="package")
+    assert (found, reason) == (None, "replayed covers the board, where the launches ran on the package")
+
+
+def test_a_counter_that_wrapped_is_not_taken_for_energy() -> None:
+    """Unsigned 32 bits of millijoules are full after 4.3 MJ, two hours of a board."""
+    wrapped = Window(0.0, 5.0, 1000, 4_294_966.0, 1033.0)
+    _, reason = _energy_of([_window(), wrapped], _log(0.0, 5.0, 0.05))
+    assert reason == "window 1 of 2 refused: the counter went backwards by 4.29e+06 J"
 
 
 def test_idle_power_is_of_the_counter_or_of_readings_or_unknown_with_its_reason() -> None:

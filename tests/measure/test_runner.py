@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -202,47 +201,6 @@ def test_a_device_that_another_process_uses_gives_unstable_rows(
         assert run().done == {"unstable": 4}
     assert _rows(tmp_path)[0].reason == "2 other processes used the device meanwhile"
     assert run() == runner.JobReport({"ok": 4}, 0, ()), "an unstable case is tried again"
-
-
-class _Meter:
-    """Draws 100 W."""
-
-    name, scope, gain_error_relative = "fake", "board", None
-
-    def energy_j(self) -> float:
-        return 100.0 * time.perf_counter()
-
-
-def test_short_windows_that_are_studied_are_read_and_still_are_no_energy(
-    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench, "open_meter", lambda _: (_Meter(), None))
-    entry = campaign.plan["cpu"][0].model_copy(update={"modes": ["sustained"], "windows_s": [0.02, 0.05]})
-    planned = campaign.model_copy(update={"plan": {"cpu": [entry]}})
-    out = tmp_path / "rows.jsonl"
-    assert runner.run_job(cpu, "xla_dot_f32", "smoke", planned, protocol, out).done == {"ok": 4}
-    for row in _rows(tmp_path):
-        assert row.case.window_s in (0.02, 0.05)
-        assert row.energy is None
-        assert "shorter than the 5 s that the protocol asks for" in str(row.energy_reason)
-        assert row.window_readings is not None
-        assert len(row.window_readings) == 6
-        for reading in row.window_readings:
-            assert reading.window_s >= row.case.window_s
-            assert reading.counter_j is not None
-            assert reading.counter_j >= 100 * reading.window_s
-    assert runner.run_job(cpu, "xla_dot_f32", "smoke", planned, protocol, out) == runner.JobReport({}, 4, ())
-
-
-def test_windows_of_the_protocol_have_energy_and_no_readings_of_their_own(
-    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(bench, "open_meter", lambda _: (_Meter(), None))
-    short = protocol.model_copy(update={"energy": protocol.energy.model_copy(update={"min_window_s": 0.01})})
-    runner.run_job(cpu, "xla_dot_f32", "smoke", campaign, short, tmp_path / "rows.jsonl")
-    rows = [row for row in _rows(tmp_path) if row.case.mode == "sustained"]
-    assert [(row.case.window_s, row.window_readings) for row in rows] == [(None, None)] * 2
-    assert all(row.energy is not None and len(row.energy.windows) == 6 for row in rows)
 
 
 def test_an_error_while_sampling_is_the_row_of_the_case(

@@ -1,8 +1,9 @@
 """Energy of windows of launches: what a counter says, what integrated power says, and when neither is believed.
 
 A window is refused, and with it the energy of its case, where its energy is zero or negative, where its mean power is
-above the board's limit, where it is shorter than the protocol allows, or where another process used the device: one
-wrong window means that the meter, not the window, is not understood.
+above the board's limit, or where it is shorter than the protocol allows: one wrong window means that the meter, not the
+window, is not understood. So is a meter that covers something else than the device. A case during which another process
+used the device has no figures at all, energy or other.
 """
 
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from itertools import pairwise
 
 from narrowbench.measure.clocks import Reading
 from narrowbench.measure.meters import Meter
-from narrowbench.store.rows import Energy, EnergyWindow, WindowReading
+from narrowbench.store.rows import Energy, EnergyWindow, Scope, WindowReading
 
 #: A sensor may read high by its gain error (±5 % of a board) while the board keeps its limit.
 LIMIT_TOLERANCE = 1.05
@@ -80,10 +81,17 @@ def energy_of(
     idle: tuple[float | None, str | None],
     min_window_s: float,
     power_limit_w: float | None,
+    scope: Scope,
 ) -> tuple[Energy | None, str | None]:
-    """The energy of a case's windows and None; or None and why there is none. `idle` is power, or why it is unknown."""
+    """The energy of a case's windows and None; or None and why there is none.
+
+    idle:  power, or why it is unknown.
+    scope: what the device's energy is that of.
+    """
     if meter is None:
         return None, meter_reason
+    if meter.scope != scope:
+        return None, f"{meter.name} covers the {meter.scope}, where the launches ran on the {scope}"
     if not windows:
         return None, "burst trains are shorter than an energy counter's tick; only sustained cases have energy"
     believed = []

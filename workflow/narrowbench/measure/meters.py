@@ -3,10 +3,11 @@
 import importlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 from narrowbench.measure import nvidia
 from narrowbench.measure.devices import LocalDevice
+from narrowbench.store.rows import Scope
 
 
 class MeterError(Exception):
@@ -21,7 +22,7 @@ class Meter(Protocol):
     """
 
     name: str
-    scope: Literal["board", "package"]
+    scope: Scope
     gain_error_relative: float | None
 
     def energy_j(self) -> float | None:
@@ -35,7 +36,7 @@ class NvmlMeter:
     """
 
     name = "nvml"
-    scope: Literal["board", "package"] = "board"
+    scope: Scope = "board"
     gain_error_relative: float | None = 0.05
 
     def __init__(self, nvml: Any, bus_id: str) -> None:
@@ -57,7 +58,7 @@ class RaplMeter:
     """
 
     name = "rapl"
-    scope: Literal["board", "package"] = "package"
+    scope: Scope = "package"
     gain_error_relative: float | None = None
 
     def __init__(self, root: Path = Path("/")) -> None:
@@ -90,7 +91,7 @@ class AmdSmiMeter:
     """
 
     name = "amdsmi"
-    scope: Literal["board", "package"] = "board"
+    scope: Scope = "board"
     gain_error_relative: float | None = None
 
     def __init__(self, read: Callable[[], Mapping[str, Any]]) -> None:

@@ -133,6 +133,7 @@ def _energy(sampled: Sampled, bench: Bench) -> tuple[Energy | None, str | None]:
         bench.idle,
         bench.protocol.energy.min_window_s,
         limit_w,
+        "package" if bench.device.platform == "cpu" else "board",
     )
 
 

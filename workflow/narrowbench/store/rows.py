@@ -25,6 +25,7 @@ SCHEMA_VERSION: Final = "1.2"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
+Scope = Literal["board", "package"]
 Status = Literal["ok", "unsupported", "failed", "unstable"]
 
 
@@ -195,7 +196,7 @@ class Energy(Strict):
 
     source: Literal["counter", "integrated"] = Field(description="which reading is the result")
     meter: str = Field(description="for example nvml or rapl")
-    scope: Literal["board", "package"]
+    scope: Scope
     windows: list[EnergyWindow] = Field(min_length=1)
     idle_w: PositiveFloat | None
     idle_reason: str | None = None
