@@ -241,6 +241,24 @@ def test_a_campaign_goes_through_its_jobs_and_leaves_what_its_budget_does_not_al
     assert [report.skipped for report in reports(None)] == [4, 4]
 
 
+def test_part_of_a_campaign_is_its_jobs_of_these_kernels_without_the_roofs(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path
+) -> None:
+    entry = campaign.plan["cpu"][0].model_copy(update={"kernels": ["xla_dot_f32", "xla_dot_bf16"]})
+    planned = campaign.model_copy(update={"plan": {"cpu": [entry]}})
+
+    def files(part: runner.Part) -> list[Path]:
+        return [out for out, _ in runner.run_campaign(cpu, planned, protocol, tmp_path, 0.0, part)]
+
+    only = [tmp_path / cpu.slug / "xla_dot_bf16" / "smoke.jsonl"]
+    assert files(runner.Part(kernels=["xla_dot_bf16"])) == only
+    assert files(runner.Part(kernels=["xla_dot_bf16"], suites=["smoke"])) == only
+    with pytest.raises(ValueError, match="did you mean xla_dot_f32"):
+        files(runner.Part(kernels=["xla_dot_f23"]))
+    with pytest.raises(ValueError, match="suite of this campaign"):
+        files(runner.Part(suites=["square"]))
+
+
 def test_nothing_is_prepared_while_something_is_measured(tmp_path: Path) -> None:
     order: list[str] = []
 

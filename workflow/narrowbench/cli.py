@@ -79,14 +79,17 @@ def campaign(
     config: Annotated[Path, typer.Option(help="Campaign to go through.")] = ROOT / "configs" / "record.yaml",
     raw: Annotated[Path, typer.Option(help="Folder of results to append to.")] = RAW,
     budget_s: Annotated[float | None, typer.Option(help="Seconds after which no case is begun.")] = None,
+    kernel: Annotated[list[str] | None, typer.Option(help="Of this kernel alone; may be given several times.")] = None,
+    suite: Annotated[list[str] | None, typer.Option(help="Of this suite alone; may be given several times.")] = None,
 ) -> None:
-    """Measure a whole campaign on one device in one process, and go on where the last run stopped."""
+    """Measure a whole campaign, or part of it, on one device in one process, and go on where the last run stopped."""
     from narrowbench.config import load_campaign, load_protocol
     from narrowbench.measure import runner
     from narrowbench.measure.devices import device_named
 
     planned = load_campaign(config)
-    for out, report in runner.run_campaign(device_named(device), planned, load_protocol(planned), raw, budget_s):
+    part = runner.Part(kernel, suite)
+    for out, report in runner.run_campaign(device_named(device), planned, load_protocol(planned), raw, budget_s, part):
         print(f"{out}: {_counted(report.done)}, {report.skipped} already there, {len(report.left)} left", flush=True)
 
 

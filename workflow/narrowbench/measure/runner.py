@@ -27,6 +27,7 @@ from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_cas
 from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
 from narrowbench.store.rows import CompileCase, GemmCase, Mode, RoofCase, Row, TuningCase
+from narrowgemm.errors import unknown_name
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.slug import slugged
 from narrowgemm.tune import table
@@ -44,15 +45,50 @@ class JobReport:
     left: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Part:
+    """Part of a campaign: the jobs of these kernels and suites; None leaves all. Roofs belong to the whole alone."""
+
+    kernels: Sequence[str] | None = None
+    suites: Sequence[str] | None = None
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.kernels and not self.suites
+
+    def of(self, jobs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+        """Those of `jobs`, kernel and suite each, that belong. Raises ValueError for a name that no job has."""
+        for kind, names, known in (
+            ("kernel of this campaign", self.kernels, {kernel for kernel, _ in jobs}),
+            ("suite of this campaign", self.suites, {suite for _, suite in jobs}),
+        ):
+            for name in names or ():
+                if name not in known:
+                    raise ValueError(unknown_name(kind, name, sorted(known)))
+        return [
+            (kernel, suite)
+            for kernel, suite in jobs
+            if (not self.kernels or kernel in self.kernels) and (not self.suites or suite in self.suites)
+        ]
+
+
+WHOLE = Part()
+
+
 def run_campaign(
-    device: LocalDevice, campaign: Campaign, protocol: Protocol, raw: Path, budget_s: float | None
+    device: LocalDevice,
+    campaign: Campaign,
+    protocol: Protocol,
+    raw: Path,
+    budget_s: float | None,
+    part: Part = WHOLE,
 ) -> Iterator[tuple[Path, JobReport]]:
-    """Measure every job of the campaign and the device's roofs in this process, each into its file below `raw`.
+    """Measure every job of the campaign's part, and of the whole the device's roofs, each into its file below `raw`.
 
     With a budget, each job may use its share of what is left, and what it leaves is for another run. Yields the file
-    and what was done, job by job. Raises as `run_job`.
+    and what was done, job by job. Raises as `run_job`, and ValueError for a part that the campaign does not have.
     """
-    jobs = campaign.jobs(device.device_class)
+    jobs = part.of(campaign.jobs(device.device_class))
     deadline_s = None if budget_s is None else time.monotonic() + budget_s
     folder = raw / device.slug
 
@@ -65,8 +101,9 @@ def run_campaign(
         out = folder / kernel / f"{suite}.jsonl"
         share = within_share_of(len(jobs) - number + 1)
         yield out, run_job(device, kernel, suite, share, protocol, out)
-    out = folder / "roofs.jsonl"
-    yield out, run_roofs(device, within_share_of(1), protocol, out)
+    if part.is_whole:
+        out = folder / "roofs.jsonl"
+        yield out, run_roofs(device, within_share_of(1), protocol, out)
 
 
 def run_job(
