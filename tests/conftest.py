@@ -167,3 +167,43 @@ def make_tuning_row() -> Callable[..., Row]:
         )
 
     return make
+
+
+@pytest.fixture
+def make_counters_row() -> Callable[..., Row]:
+    """A function that makes the row of a launch that was counted; its keywords change fields of case and provenance."""
+
+    def make(**changes: Any) -> Row:
+        case: dict[str, Any] = {
+            "kind": "counters",
+            "kernel": "hopper_wgmma_fp8",
+            "m": 128,
+            "n": 128,
+            "k": 128,
+            "a_format": "fp8_e4m3",
+            "b_format": "fp8_e4m3",
+            "out_format": "bf16",
+            "distribution": "normal",
+            "seed": 0,
+            "config": None,
+        }
+        case |= {k: v for k, v in changes.items() if k in case}
+        read = {"dram__bytes_read.sum": {"value": 32768.0, "unit": "byte"}}
+        return Row.model_validate(
+            {
+                "case": case,
+                "config": {"tile_m": 128},
+                "evidence": "measured",
+                "status": "ok",
+                "accuracy": _ACCURACY,
+                "counters": {
+                    "kernels": [{"name": "hopper_wgmma_fp8", "metrics": read}],
+                    "missing": {},
+                    "cache_control": "all",
+                    "clock_control": "none",
+                },
+                "provenance": _provenance(**changes),
+            }
+        )
+
+    return make

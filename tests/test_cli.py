@@ -5,13 +5,14 @@ import pytest
 
 from narrowbench import cli, doctor
 from narrowbench.config import load_protocol
-from narrowbench.measure import runner, tuning
+from narrowbench.measure import counters, runner, tuning
 from narrowbench.measure.devices import local_devices
 from narrowbench.measure.runner import JobReport
 from narrowbench.store import jsonl
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.tune import table
 
+SHAPE = ["--shape", "128", "128", "128"]
 SMOKE = str(cli.ROOT / "configs" / "smoke.yaml")
 
 
@@ -44,6 +45,8 @@ def run(monkeypatch, capsys, tmp_path):
         (["measure", "--device", "cpu", "--roofs", "--config", "absent.yaml"], "absent.yaml: no such file"),
         (["tune", "--device", "cpu", "--kernel", "hoper_wgmma_fp8", "--suite", "smoke"], "did you mean hopper_wgmma"),
         (["tune", "--device", "cpu", "--kernel", "xla_dot_f32", "--suite", "smok"], "did you mean smoke"),
+        (["counters", "--device", "cpu", "--kernel", "hoper_wgmma_fp8", *SHAPE], "did you mean hopper_wgmma"),
+        (["counters", "--device", "cpu", "--kernel", "xla_dot_f32", *SHAPE], "unknown local device 'cpu'"),
         (["tune-tables"], "no search below results/raw; run `narrowbench tune` first"),
         (["promote", "absent.jsonl"], "nothing to promote"),
         (["figure", "fig_rooflien", "--frame", "f", "--out", "o"], "did you mean fig_roofline"),
@@ -92,6 +95,19 @@ def test_measuring_says_what_it_did_and_sets_the_stamp(run, monkeypatch, cpu):
     assert "3 ok, 1 unsupported, 2 already there, 1 left" in output
     assert "square-16384" in output
     assert Path("rows.done").exists()
+
+
+def test_counting_says_what_it_did(run, monkeypatch, cpu):
+    def count(device, cases, out):
+        assert (device.slug, [case.config["tile_n"] for case in cases]) == (cpu, [128, 256])
+        assert out == Path(f"results/raw/{cpu}/counters/hopper_wgmma_fp8.jsonl")
+        return JobReport({"ok": 1}, 1, ())
+
+    monkeypatch.setattr(counters, "run_counters", count)
+    configs = ["--config", '{"tile_n": 128}', "--config", '{"tile_n": 256}']
+    status, output, _ = run("counters", "--device", cpu, "--kernel", "hopper_wgmma_fp8", *SHAPE, *configs)
+    assert status == 0
+    assert output == f"results/raw/{cpu}/counters/hopper_wgmma_fp8.jsonl: 1 ok, 1 already there\n"
 
 
 def test_a_failed_job_sets_no_stamp(run, monkeypatch, cpu):

@@ -182,6 +182,25 @@ def compiled_row(kernel: str = "hopper_wgmma_fp8") -> Row:
     return Row.model_validate(record | nothing | {"evidence": "compiled"} | changes)
 
 
+def counters_row(kernel: str = "hopper_wgmma_fp8") -> Row:
+    """A launch that a profiler counted, and timed nothing of."""
+    record = gemm_row(kernel).model_dump()
+    nothing = dict.fromkeys(("timing", "energy", "energy_reason", "clocks", "clocks_reason"))
+    names = ("kernel", "m", "n", "k", "a_format", "b_format", "out_format", "distribution", "seed")
+    case = {name: record["case"][name] for name in names} | {"kind": "counters", "config": None}
+    known = {"dram__bytes_read.sum": (250e6, "byte"), "dram__bytes_write.sum": (134.2, "Mbyte")}
+    known |= {"lts__t_sectors_srcunit_tex_op_read.sum": (201_326_592, "sector")}
+    known |= {"lts__t_sector_hit_rate.pct": (85.0, "%")}
+    figures = {name: {"value": value, "unit": unit} for name, (value, unit) in known.items()}
+    counters = {
+        "kernels": [{"name": kernel, "metrics": figures}],
+        "missing": {"sm__cycles_elapsed.max": "synthetic"},
+        "cache_control": "all",
+        "clock_control": "none",
+    }
+    return Row.model_validate(record | nothing | {"case": case, "counters": counters})
+
+
 def unsupported_row() -> Row:
     """A case that its kernel cannot do."""
     changes: dict[str, Any] = dict.fromkeys(("timing", "energy", "energy_reason", "clocks", "accuracy", "compile"))
@@ -213,8 +232,9 @@ def _shapes() -> Iterator[tuple[tuple[int, int, int], str]]:
 
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
-    """Rows of every kind: two devices, both modes, roofs, an unsupported case and a compiled one."""
-    return [*device_rows("nvidia-h200"), *device_rows("synthetic-cpu"), unsupported_row(), compiled_row()]
+    """Rows of every kind: two devices, both modes, roofs, an unsupported case, a compiled and a counted one."""
+    others = [unsupported_row(), compiled_row(), counters_row()]
+    return [*device_rows("nvidia-h200"), *device_rows("synthetic-cpu"), *others]
 
 
 @pytest.fixture(scope="session")
@@ -233,3 +253,9 @@ def empty_frame() -> pd.DataFrame:
 def make_row() -> Callable[..., Row]:
     """`gemm_row`, for a test that needs one of its own."""
     return gemm_row
+
+
+@pytest.fixture(scope="session")
+def make_counters_row() -> Callable[..., Row]:
+    """`counters_row`, of another kernel."""
+    return counters_row

@@ -85,12 +85,17 @@ def test_nothing_stands_in_for_what_is_missing(make_row: Callable[..., Row]) -> 
 
 def test_rows_of_every_kind_make_one_line_each(frame: pd.DataFrame, rows: list[Row]) -> None:
     assert len(frame) == len(rows)
-    assert set(frame.kind) == {"gemm", "roof", "compile"}
+    assert set(frame.kind) == {"gemm", "roof", "compile", "counters"}
     roofs = frame[frame.kind == "roof"]
     assert roofs[roofs.quantity == "read"].bytes_per_s.notna().all()
     assert roofs[roofs.quantity == "flop"].flop_per_s.notna().all()
     assert frame[frame.status == "unsupported"].time_s.isna().all()
     assert _only(frame[frame.evidence == "compiled"]).registers == 168
+    counted = _only(frame[frame.kind == "counters"])
+    assert (counted.hbm_read_bytes, counted.l2_hit_share) == (250e6, 0.85)
+    assert counted.hbm_write_bytes == pytest.approx(134.2e6)
+    assert math.isnan(counted.time_s)
+    assert math.isnan(counted.tensor_share)
 
 
 def test_order_does_not_depend_on_the_order_of_rows(frame: pd.DataFrame, rows: list[Row]) -> None:

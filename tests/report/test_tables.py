@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pandas as pd
@@ -17,7 +18,9 @@ from narrowbench.report.tab_gemm import table as tab_gemm
 from narrowbench.report.tab_provenance import table as tab_provenance
 from narrowbench.report.tab_roofs import table as tab_roofs
 from narrowbench.report.tab_summary import table as tab_summary
+from narrowbench.report.tab_tile_loads import table as tab_tile_loads
 from narrowbench.report.tables import Column, Table
+from narrowbench.store.rows import Row
 
 
 @pytest.fixture(scope="module")
@@ -108,6 +111,27 @@ def test_compiled_kernels_show_their_tensor_core_instructions(frame: pd.DataFram
     assert record["multiplies"] == "QGMMA.64x256x32.F32.E4M3.E4M3 ×4"
     assert record["loads"] == 2
     assert record["device"] == "NVIDIA H200 SXM"
+
+
+def test_counted_loads_are_beside_modelled_ones(frame: pd.DataFrame) -> None:
+    counted, *modelled = _records(tab_tile_loads(Material(frame)))
+    assert (counted["device"], counted["evidence"]) == ("NVIDIA H200 SXM", "modelled and measured")
+    assert (counted["a_tile_loads"], counted["b_tile_loads"]) == (32, 64)
+    assert counted["l2_loads"] == pytest.approx((32 + 64) / 2)
+    assert counted["counted_l2_read_bytes"] == 32 * 201_326_592
+    assert counted["counted_l2_loads"] == pytest.approx(48)
+    assert counted["counted_hbm_loads"] == pytest.approx(250e6 / 2 / 8192**2)
+    assert {record["evidence"] for record in modelled} == {"modelled"}
+    assert all(record["counted_hbm_loads"] is None for record in modelled)
+
+
+def test_a_vendors_loads_are_counted_alone(make_counters_row: Callable[..., Row]) -> None:
+    frame = frames.collect([make_counters_row("xla_dot_fp8_e4m3")], "record")
+    counted = _records(tab_tile_loads(Material(frame)))[0]
+    assert (counted["kernel"], counted["evidence"]) == ("xla_dot_fp8_e4m3", "measured")
+    assert counted["tile"] is None
+    assert counted["l2_loads"] is None
+    assert counted["counted_l2_loads"] == pytest.approx(48)
 
 
 def test_roofs_are_beside_the_data_sheet_where_there_is_one(frame: pd.DataFrame) -> None:

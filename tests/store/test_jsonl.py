@@ -67,11 +67,48 @@ def test_an_unknown_key_is_a_fault(path, make_row):
     assert _damage(path, make_row, json.dumps(data).encode()).faults[0].field == "reasn"
 
 
-def test_rows_of_an_older_minor_version_are_read(path, make_row):
-    jsonl.append(path, make_row(m=1))
-    path.write_text(path.read_text().replace(SCHEMA_VERSION, "1.0"))
+@pytest.mark.parametrize(
+    ("version", "later"),
+    [
+        ("1.0", ("tuning", "window_readings", "counters")),
+        ("1.1", ("window_readings", "counters")),
+        ("1.2", ("counters",)),
+    ],
+)
+def test_rows_of_an_older_minor_version_are_read(path, make_row, version, later):
+    """Without the fields that came later."""
+    data = json.loads(make_row(m=1).model_dump_json()) | {"schema_version": version}
+    for name in later:
+        del data[name]
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps(data) + "\n")
     (row,) = jsonl.read([path])
-    assert row.tuning is None
+    assert row.model_copy(update={"schema_version": SCHEMA_VERSION}) == make_row(m=1)
+
+
+def test_counted_rows_come_back_as_they_went_in(path, make_counters_row):
+    jsonl.append(path, make_counters_row())
+    assert jsonl.read([path]) == [make_counters_row()]
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"counters": None}, "has counters"),
+        ({"accuracy": None}, "has accuracy"),
+        ({"timing": True}, "is not timed"),
+    ],
+)
+def test_a_counted_row_has_counters_and_no_timing(make_row, make_counters_row, changes, told):
+    if "timing" in changes:
+        changes = {"timing": make_row().timing}
+    with pytest.raises(ValueError, match=told):
+        Row.model_validate(make_counters_row().model_dump() | changes)
+
+
+def test_what_is_timed_has_no_counters(make_row, make_counters_row):
+    with pytest.raises(ValueError, match="counters are of a counters case"):
+        Row.model_validate(make_row().model_dump() | {"counters": make_counters_row().counters})
 
 
 @pytest.mark.parametrize(

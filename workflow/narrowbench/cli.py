@@ -134,6 +134,30 @@ def versus(
 
 
 @app.command()
+def counters(
+    device: Annotated[str, typer.Option(help="Slug of an NVIDIA GPU of this machine; `doctor` lists them.")],
+    kernel: Annotated[str, typer.Option(help="Kernel to launch.")],
+    shape: Annotated[tuple[int, int, int], typer.Option(help="M N K.")],
+    config: Annotated[
+        list[str] | None, typer.Option(help="Config as JSON, several times for several; else the kernel's own choice.")
+    ] = None,
+    operands: Annotated[
+        tuple[str, str] | None, typer.Option(help="Formats of a and b; else the kernel's first.")
+    ] = None,
+    out_format: Annotated[str, typer.Option(help="Format of the result.")] = "bf16",
+    raw: Annotated[Path, typer.Option(help="Folder of results; rows go to <device>/counters/<kernel>.jsonl.")] = RAW,
+) -> None:
+    """Count bytes and sectors of one launch with Nsight Compute: what came from memory, and what from the L2."""
+    from narrowbench.measure.counters import counters_cases, run_counters
+    from narrowbench.measure.devices import device_named
+
+    cases = counters_cases(kernel, shape, config or (), operands, out_format)
+    out = raw / device / "counters" / f"{kernel}.jsonl"
+    report = run_counters(device_named(device), cases, out)
+    print(f"{out}: {_counted(report.done)}, {report.skipped} already there")
+
+
+@app.command()
 def tune(
     device: Annotated[str, typer.Option(help="Slug of a device of this machine; `doctor` lists them.")],
     kernel: Annotated[list[str], typer.Option(help="Kernel to tune; may be given several times.")],

@@ -13,5 +13,9 @@ class DeviceBusyError(ValueError):
     """Another process measures on the device; the text names it."""
 
 
+class CountersError(ValueError):
+    """Hardware counters cannot be read here; the text says why and what helps."""
+
+
 class PaperError(ValueError):
     """The paper cannot be typeset; the text is typst's and names the source, or the number that the record lacks."""

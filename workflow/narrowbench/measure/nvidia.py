@@ -6,6 +6,8 @@
 import ctypes
 import hashlib
 import importlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,7 +52,7 @@ def start_nvml(nvml: Any = None) -> tuple[Any, str | None]:
 
 
 class Cuda:
-    """The driver library, asked without making a context, so that no memory of the GPU is taken."""
+    """The driver library. Only `profiled` makes a context; without one no memory of the GPU is taken."""
 
     def __init__(self, library: Any) -> None:
         self._library = library
@@ -83,6 +85,24 @@ class Cuda:
         status = self._library.cuDeviceGetAttribute(ctypes.byref(value), _L2_CACHE_SIZE, ordinal)
         self._check("cuDeviceGetAttribute", status)
         return value.value
+
+    @contextmanager
+    def profiled(self, ordinal: int) -> Iterator[None]:
+        """What a profiler sees that waits for `cuProfilerStart`: launches on this GPU within the block.
+
+        The context is the GPU's primary one, which JAX uses too. It is kept until the process ends.
+        """
+        device, context = ctypes.c_int(), ctypes.c_void_p()
+        self._check("cuDeviceGet", self._library.cuDeviceGet(ctypes.byref(device), ordinal))
+        self._check(
+            "cuDevicePrimaryCtxRetain", self._library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device.value)
+        )
+        self._check("cuCtxSetCurrent", self._library.cuCtxSetCurrent(context))
+        self._check("cuProfilerStart", self._library.cuProfilerStart())
+        try:
+            yield
+        finally:
+            self._check("cuProfilerStop", self._library.cuProfilerStop())
 
 
 def gpus(nvml: Any, cuda: Cuda | None, cuda_reason: str | None) -> list[Gpu]:

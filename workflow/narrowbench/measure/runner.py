@@ -26,7 +26,7 @@ from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
 from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
-from narrowbench.store.rows import CompileCase, GemmCase, Mode, RoofCase, Row, TuningCase
+from narrowbench.store.rows import CompileCase, CountersCase, GemmCase, Mode, RoofCase, Row, TuningCase
 from narrowgemm.errors import unknown_name
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.slug import slugged
@@ -264,7 +264,9 @@ def name_of(case: GemmCase) -> str:
     return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}{windows}"
 
 
-def missing[Case: GemmCase | TuningCase](device: LocalDevice, cases: Sequence[Case], out: Path) -> list[Case]:
+def missing[Case: GemmCase | TuningCase | CountersCase](
+    device: LocalDevice, cases: Sequence[Case], out: Path
+) -> list[Case]:
     """The cases that `out` has no row of that counts, in order. A torn last line of the file is cut off."""
     known = {row.key for row in jsonl.resume(out).rows if counts(row)}
     return [case for case in cases if f"{device.slug}/{case.model_dump_json()}" not in known]
@@ -279,10 +281,11 @@ def counts(row: Row) -> bool:
         return True
     if row.provenance.kernel_sha256 != kernel_sha256(case.kernel):
         return False
-    return isinstance(case, TuningCase) or not _is_tuned_since(row, case)
+    chosen_by_hand = isinstance(case, CountersCase) and case.config is not None
+    return isinstance(case, TuningCase) or chosen_by_hand or not _is_tuned_since(row, case)
 
 
-def _is_tuned_since(row: Row, case: GemmCase) -> bool:
+def _is_tuned_since(row: Row, case: GemmCase | CountersCase) -> bool:
     """Whether another config is tuned for the case than the row's."""
     tuned = table.lookup(case.kernel, case.problem, slugged(row.provenance.device_kind))
     return tuned is not None and row.config is not None and not tuned.items() <= row.config.items()

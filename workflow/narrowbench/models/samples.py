@@ -6,6 +6,7 @@ device with a profile.
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import pandas as pd
 
@@ -14,7 +15,7 @@ from narrowbench.models.hardware import DeviceProfile, profile_of
 from narrowbench.models.kerneltime import KernelRun, machine_of
 from narrowbench.models.prediction import ShapeMnk
 from narrowbench.models.tilings import Tiling, assumed_tiling, has_known_schedule, tiling_of
-from narrowbench.models.traffic import tile_traffic
+from narrowbench.models.traffic import Schedule, Traffic, tile_traffic
 from narrowgemm.problem import GemmProblem
 
 
@@ -58,6 +59,28 @@ def memory_samples(frame: pd.DataFrame, profiles: Mapping[str, DeviceProfile]) -
         for line, _ in lines
         if not pd.isna(line.energy_j)
     ]
+
+
+@dataclass(frozen=True)
+class CountedLaunch:
+    """A launch whose traffic hardware counted, and what the model says of it; null for a schedule that is not known."""
+
+    line: pd.Series
+    problem: GemmProblem
+    schedule: Schedule | None
+    traffic: Traffic | None
+
+
+def counted_launches(frame: pd.DataFrame, profiles: Mapping[str, DeviceProfile]) -> Iterator[CountedLaunch]:
+    """Launches with hardware counters, beside the traffic of their schedule."""
+    for line, profile in _lines(frame[frame.kind == "counters"], profiles):
+        problem = _problem(line)
+        if not has_known_schedule(line.kernel):
+            yield CountedLaunch(line, problem, None, None)
+            continue
+        machine = machine_of(profile, line.a_format, line.b_format)
+        schedule = tiling_of(line.kernel, json.loads(line.config), problem, machine.cores).schedule
+        yield CountedLaunch(line, problem, schedule, tile_traffic(problem, schedule, machine.cache_bytes))
 
 
 def _energy_sample(line: pd.Series, profile: DeviceProfile) -> EnergySample:

@@ -93,10 +93,7 @@ class Traffic:
 def tile_traffic(problem: GemmProblem, schedule: Schedule, cache_bytes: float) -> Traffic:
     """The traffic of a GEMM under a schedule, behind a cache of `cache_bytes` (0 for none)."""
     tiles_m, tiles_n = schedule.tiles(problem)
-    operands = (
-        _operand_bytes(problem.a_format, problem.m, problem.k),
-        _operand_bytes(problem.b_format, problem.n, problem.k),
-    )
+    operands = _bytes_of_operands(problem)
     result = format_named(problem.out_format).code_bytes(problem.m, problem.n)
     in_memory = schedule.split_k > 1 and not schedule.sums_on_chip
     parts = 2 * schedule.split_k * 4 * problem.m * problem.n if in_memory else 0
@@ -108,6 +105,18 @@ def tile_traffic(problem: GemmProblem, schedule: Schedule, cache_bytes: float) -
         a_tile_loads=tiles_n,
         b_tile_loads=tiles_m,
         hbm_loads=hbm_read / sum(operands),
+    )
+
+
+def operand_bytes(problem: GemmProblem) -> int:
+    """Bytes of A and B together, codes and block scales: what is loaded at least once."""
+    return sum(_bytes_of_operands(problem))
+
+
+def _bytes_of_operands(problem: GemmProblem) -> tuple[int, int]:
+    return (
+        _operand_bytes(problem.a_format, problem.m, problem.k),
+        _operand_bytes(problem.b_format, problem.n, problem.k),
     )
 
 

@@ -8,6 +8,7 @@ the interval of a ratio needs both samples. A line is one case of one `origin`: 
 import json
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,6 +17,7 @@ import pandera.errors
 import pandera.pandas as pa
 
 from narrowbench.errors import StoreError
+from narrowbench.models.counted import counted
 from narrowbench.models.statistics import Summary, summarise
 from narrowbench.store.rows import Case, Clocks, Energy, RoofCase, Row, Spread, TuningCase, WindowReading
 
@@ -49,6 +51,7 @@ _COLUMNS = {
     "upcast": _TRUTH,
     **dict.fromkeys(("registers", "spill_bytes", "shared_memory_bytes", "tensor_memory_columns", "code_bytes"), _WHOLE),
     "compile_s": _REAL,
+    **dict.fromkeys(("hbm_read_bytes", "hbm_write_bytes", "l2_read_bytes", "l2_hit_share", "tensor_share"), _REAL),
     **dict.fromkeys(("git_commit", "sources_sha256", "environment_sha256", "versions", "utc_time", "command"), _TEXT),
     **dict.fromkeys(("device_uuid_hash", "host_hash"), _TEXT),
     "git_dirty": _TRUTH,
@@ -64,7 +67,7 @@ _NEVER_NEGATIVE = {name for name, kind in _COLUMNS.items() if kind in (_REAL, _W
 }
 _CHOICES = {
     "origin": ("record", "local"),
-    "kind": ("gemm", "roof", "compile"),
+    "kind": ("gemm", "roof", "compile", "counters"),
     "evidence": ("measured", "compiled", "interpreted", "modelled"),
     "status": ("ok", "unsupported", "failed", "unstable"),
     "mode": ("burst", "sustained"),
@@ -156,6 +159,8 @@ def _line(row: Row, origin: Origin) -> dict[str, Any]:
     if row.compile is not None:
         line |= row.compile.model_dump(exclude={"hlo_calls", "instructions"})
         line |= {"hlo_calls": "; ".join(row.compile.hlo_calls), "instructions": _json(row.compile.instructions)}
+    if row.counters is not None:
+        line |= asdict(counted(row.counters))
     return line
 
 

@@ -64,7 +64,7 @@ def _without_result(material: Material, local: pd.DataFrame) -> Table:
         [
             material.device_name(line.device),
             line.kernel,
-            f"{line.m}×{line.n}×{line.k}" if line.kind == "gemm" else line.quantity,
+            line.quantity if line.kind == "roof" else f"{line.m}×{line.n}×{line.k}",
             line["mode"],
             line.status,
             line.reason,

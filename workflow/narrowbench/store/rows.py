@@ -21,7 +21,7 @@ from pydantic import (
 from narrowgemm.problem import GemmProblem
 
 #: Major breaks readers, minor adds fields.
-SCHEMA_VERSION: Final = "1.2"
+SCHEMA_VERSION: Final = "1.3"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
@@ -33,6 +33,22 @@ class Strict(BaseModel):
     """A record that refuses unknown keys and cannot be changed once made."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class _OnProblem(Strict):
+    """What is done to one GEMM by one kernel."""
+
+    kernel: str
+    m: PositiveInt
+    n: PositiveInt
+    k: PositiveInt
+    a_format: str
+    b_format: str
+    out_format: str
+
+    @property
+    def problem(self) -> GemmProblem:
+        return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
 
 
 class GemmCase(Strict):
@@ -79,23 +95,12 @@ class RoofCase(Strict):
     mode: Mode
 
 
-class CompileCase(Strict):
+class CompileCase(_OnProblem):
     """One GEMM compiled for a device that need not be there: no data, no mode, nothing run."""
 
     kind: Literal["compile"] = "compile"
-    kernel: str
     suite: str
-    m: PositiveInt
-    n: PositiveInt
-    k: PositiveInt
-    a_format: str
-    b_format: str
-    out_format: str
     config: dict[str, object] | None = Field(description="what was compiled; null: the kernel had no config to offer")
-
-    @property
-    def problem(self) -> GemmProblem:
-        return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
 
 
 class TuningCase(Strict):
@@ -119,7 +124,16 @@ class TuningCase(Strict):
         return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
 
 
-Case = Annotated[GemmCase | RoofCase | CompileCase | TuningCase, Field(discriminator="kind")]
+class CountersCase(_OnProblem):
+    """Hardware counters of one launch of a GEMM under a profiler, which replays it: nothing is timed."""
+
+    kind: Literal["counters"] = "counters"
+    distribution: str
+    seed: int
+    config: dict[str, object] | None = Field(description="what was asked for; null: what the kernel chooses itself")
+
+
+Case = Annotated[GemmCase | RoofCase | CompileCase | TuningCase | CountersCase, Field(discriminator="kind")]
 
 
 class Spread(Strict):
@@ -283,6 +297,29 @@ class Tuning(Strict):
     protocol_sha256: str = Field(description="digest of how configs were timed")
 
 
+class Metric(Strict):
+    """One metric as the profiler prints it."""
+
+    value: FiniteFloat
+    unit: str
+
+
+class CountedKernel(Strict):
+    """One kernel of a launch, and its metrics by the profiler's own names."""
+
+    name: str
+    metrics: dict[str, Metric]
+
+
+class Counters(Strict):
+    """What a profiler counted in one launch."""
+
+    kernels: list[CountedKernel] = Field(min_length=1, description="of one launch, in order")
+    missing: dict[str, str] = Field(description="metric that was asked for -> why it has no value")
+    cache_control: str = Field(description="as the profiler calls it; all: caches are emptied before each pass")
+    clock_control: str
+
+
 class Provenance(Strict):
     """Where the row comes from."""
 
@@ -303,7 +340,7 @@ class Provenance(Strict):
 class Row(Strict):
     """One case's result. `status` ok has timing and accuracy; any other status has its reason."""
 
-    schema_version: Literal["1.0", "1.1", "1.2"] = SCHEMA_VERSION
+    schema_version: Literal["1.0", "1.1", "1.2", "1.3"] = SCHEMA_VERSION
     case: Case
     config: dict[str, object] | None = None
     tuned_table_sha256: str | None = None
@@ -322,27 +359,36 @@ class Row(Strict):
     accuracy: Accuracy | None = None
     compile: Compiled | None = None
     tuning: Tuning | None = Field(None, description="of a tuning case: `config` and `timing` are of the best trial")
+    counters: Counters | None = Field(None, description="of a counters case, which has no timing")
     provenance: Provenance
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
-        """Null and a reason go together; a measured `ok` row has its timing, and a GEMM its accuracy."""
+        """Null and a reason go together; a measured `ok` row has timing or counters, and a GEMM its accuracy."""
         if (self.status == "ok") == (self.reason is not None):
             raise ValueError(
                 f"status {self.status} with reason {self.reason!r}: a reason goes with every status but ok"
             )
-        for name in ("energy", "clocks"):
-            known, reason = getattr(self, name), getattr(self, f"{name}_reason")
-            if self.evidence == "measured" and self.status == "ok" and (known is None) == (reason is None):
-                raise ValueError(f"{name} and {name}_reason: exactly one of them is null")
         if self.evidence == "measured" and self.status == "ok":
-            if self.timing is None:
-                raise ValueError("a measured ok row has timing")
-            if self.case.kind != "roof" and self.accuracy is None:
-                raise ValueError("a measured ok row of a GEMM has accuracy")
+            self._check_measured()
+        if self.counters is not None and (self.case.kind != "counters" or self.timing is not None):
+            raise ValueError("counters are of a counters case, which is not timed")
         if self.status == "unstable" and self.timing is not None:
             raise ValueError("an unstable row carries no statistics; its samples are in the reason's log")
         return self
+
+    def _check_measured(self) -> None:
+        if self.case.kind != "roof" and self.accuracy is None:
+            raise ValueError("a measured ok row of a GEMM has accuracy")
+        if self.case.kind == "counters":
+            if self.counters is None:
+                raise ValueError("a measured ok row of a counters case has counters")
+            return
+        for name in ("energy", "clocks"):
+            if (getattr(self, name) is None) == (getattr(self, f"{name}_reason") is None):
+                raise ValueError(f"{name} and {name}_reason: exactly one of them is null")
+        if self.timing is None:
+            raise ValueError("a measured ok row has timing")
 
     @property
     def key(self) -> str:
