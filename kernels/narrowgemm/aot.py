@@ -104,6 +104,8 @@ def environment_for(target: Target) -> dict[str, str]:
         "TPU_SKIP_MDS_QUERY": "1",
         "TPU_WORKER_HOSTNAMES": "localhost",
         "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+        # libtpu keeps a chip for one process; where there is none, several may compile side by side.
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
     }
 
 

@@ -121,6 +121,38 @@ def test_the_worked_examples_of_the_format_page(name: str, start: list[float], s
     np.testing.assert_array_equal(dequantize(q), x)
 
 
+def test_int8_takes_the_largest_magnitude_to_127_and_rounds_ties_to_even() -> None:
+    x = np.float32([[254, -254, 1, -1, 3, -3, -0.0, 0.99]])
+    q = quantize(x, "int8")
+    assert q.codes.dtype == jnp.int8
+    assert float(q.tensor_scale) == 2.0
+    np.testing.assert_array_equal(q.codes, [[127, -127, 0, 0, 2, -2, 0, 0]])
+    assert not np.signbit(dequantize(q)[0, 6])  # an integer has no zero of its own for −0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_int8_code_times_a_scale_is_dequantised_exactly_and_rounded_once(dtype: Any) -> None:
+    codes = jnp.arange(-128, 128, dtype=jnp.int8).reshape(4, 64)
+    for scale in np.float32([1, 1 / 3, 1e-38, 3e36, 2.0**-126]):
+        q = QuantizedArray(codes, None, jnp.asarray(scale), "int8", (4, 64))
+        np.testing.assert_array_equal(bits(dequantize(q, dtype)), bits(reference.dequantize(q, dtype)))
+    # −128, the one code that quantising never makes, with the significand of 24 bits that is the longest
+    q = QuantizedArray(codes, None, jnp.float32(1.9999999), "int8", (4, 64))
+    assert float(dequantize(q)[0, 0]) == -128 * float(np.float32(1.9999999))
+
+
+@settings(max_examples=50)
+@given(code=st.integers(-127, 127), amax=st.floats(2.0**-100, 2.0**100, width=32), seed=st.integers(0, 2**32 - 1))
+def test_int8_codes_next_to_a_midpoint_are_those_of_the_oracle(code: int, amax: float, seed: int) -> None:
+    """The quotient has one bit to spare: what lies within a few FP32 steps of a tie tells whether it is enough."""
+    scale = np.float32(amax / 127)
+    x = np.full(K, np.float32((code + 0.5) * np.float64(scale)))
+    steps = np.random.default_rng(seed).integers(-3, 4, K)
+    x = (x.view(np.int32) + steps.astype(np.int32)).view(np.float32).reshape(1, K)
+    x[0, 0] = amax
+    np.testing.assert_array_equal(quantize(x, "int8").codes, reference.quantize(x, "int8").codes)
+
+
 def test_an_all_zero_block_has_scale_one() -> None:
     for name in ("mxfp8_e4m3", "mxfp4", "nvfp4"):
         q = quantize(np.zeros((1, 32), np.float32), name)
@@ -210,7 +242,10 @@ def test_a_quantized_array_of_wrong_parts_is_refused(change: dict[str, Any], tex
 def test_plain_arrays_count_as_the_format_of_their_dtype() -> None:
     q = as_quantized(jnp.ones((2, 3), jnp.float8_e5m2))
     assert (q.format, q.shape, q.tensor_scale) == ("fp8_e5m2", (2, 3), None)
-    with pytest.raises(ValueError, match="dtype int8, which is no format's"):
-        as_quantized(np.ones((2, 3), np.int8))
+    q = as_quantized(np.array([[-128, 127]], np.int8))
+    assert (q.format, q.tensor_scale) == ("int8", None)
+    np.testing.assert_array_equal(dequantize(q), [[-128.0, 127.0]])
+    with pytest.raises(ValueError, match="dtype int16, which is no format's"):
+        as_quantized(np.ones((2, 3), np.int16))
     with pytest.raises(ValueError, match="has 1 axes, not 2"):
         as_quantized(np.ones(3, np.float32))

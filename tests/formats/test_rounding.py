@@ -26,7 +26,7 @@ def test_a_quotient_is_cut_and_says_so(a: int, b: int) -> None:
     rest = Fraction(a, b) * 4 - quotient
     assert 0 <= rest < Fraction(2) ** int(exponent)
     assert bool(sticky) == (rest != 0)
-    assert a == 0 or int(mantissa).bit_length() >= 31 - b.bit_length()
+    assert a == 0 or 32 - b.bit_length() <= int(mantissa).bit_length() <= 31
 
 
 @pytest.mark.parametrize("element", [e for e in ELEMENTS.values() if e.bits <= 16], ids=lambda e: e.name)

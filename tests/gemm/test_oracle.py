@@ -103,6 +103,14 @@ def test_the_tolerance_follows_output_and_accumulator(monkeypatch: pytest.Monkey
     assert oracle.tolerance(GemmProblem(64, 64, 8192, "bf16", "bf16", "f32")) < 2e-5
 
 
+def test_int8_is_allowed_nothing_but_its_last_roundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    h200 = SimpleNamespace(platform="gpu", compute_capability="9.0", device_kind="NVIDIA H200")
+    monkeypatch.setattr(oracle, "default_device", lambda: h200)
+    for k in (128, 65536):
+        limit = oracle.tolerance(GemmProblem(64, 64, k, "int8", "int8", "f32"), 1.0)
+        assert 2.0**-24 < limit <= 4 * 2.0**-24
+
+
 def hopper_fp8_product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """A·Bᵀ as Hopper's FP8 tensor cores add: 32 products and the accumulator aligned, cut to 13 bits, and summed."""
     c = np.zeros((a.shape[0], b.shape[0]))

@@ -10,6 +10,7 @@ import yaml
 
 from narrowbench.config import ROOT
 from narrowbench.models import hardware
+from narrowgemm.formats.spec import FORMATS
 from narrowgemm.slug import slugged
 
 DEVICES = hardware.DEVICES
@@ -75,11 +76,16 @@ def test_b200_rates_are_dense_and_of_one_gpu(profiles: dict[str, hardware.Device
 
 def test_narrow_formats_that_a_device_lacks_have_no_rate(profiles: dict[str, hardware.DeviceProfile]) -> None:
     for profile in profiles.values():
-        for name in ("fp6", "fp4"):
+        for name in ("fp6", "fp4", "int8"):
             rate = getattr(profile.rates_flop_per_s, name)
             if getattr(profile.native, name).native is False:
                 assert rate.value is None
                 assert rate.reason
+
+
+def test_a_device_that_multiplies_int8_has_a_rate_for_it(profiles: dict[str, hardware.DeviceProfile]) -> None:
+    for slug, profile in profiles.items():
+        assert (profile.rates_flop_per_s.int8.value is not None) == profile.native.int8.native, slug
 
 
 @pytest.mark.parametrize(
@@ -150,6 +156,11 @@ def test_reported_names_belong_to_one_profile(profiles: dict[str, hardware.Devic
     assert len(names) == len(set(names))
 
 
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_every_format_has_a_rate(name: str) -> None:
+    assert hardware.rate_key(name, name) in hardware.RATE_KEYS
+
+
 @pytest.mark.parametrize(
     ("a_format", "b_format", "key"),
     [
@@ -158,6 +169,7 @@ def test_reported_names_belong_to_one_profile(profiles: dict[str, hardware.Devic
         ("bf16", "mxfp4", "bf16"),
         ("fp8_e4m3", "mxfp6_e2m3", "fp8"),
         ("nvfp4", "nvfp4", "fp4"),
+        ("int8", "int8", "int8"),
     ],
 )
 def test_the_wider_operand_sets_the_rate(a_format: str, b_format: str, key: str) -> None:

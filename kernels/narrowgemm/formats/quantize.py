@@ -197,7 +197,7 @@ def _dequantize(q: QuantizedArray, target: ElementFormat) -> jax.Array:
     code = rounding.round_to(rounding.multiply(rounding.magnitude(codes, element), scale), target)
     if element.has_inf:
         code = jnp.where(unsigned == last_number, rounding.code_of(math.inf, target), code)
-    code = jnp.where(codes != unsigned, code | rounding.sign_bit(target), code)
+    code = rounding.with_sign(code, codes != unsigned, target)
     code = jnp.where(scale_is_nan | (unsigned > last_number), rounding.code_of(math.nan, target), code)
     return lax.bitcast_convert_type(code.astype(rounding.code_dtype(target)), target.dtype)
 
@@ -287,7 +287,7 @@ def _element_codes(
     unsigned = bits & (rounding.sign_bit(_F32) - 1)
     if element.has_inf:
         code = jnp.where(unsigned == _F32_INF, rounding.code_of(math.inf, element), code)
-    code = jnp.where(bits != unsigned, code | rounding.sign_bit(element), code)
+    code = rounding.with_sign(code, bits != unsigned, element)
     if element.has_nan:
         is_nan = unsigned > _F32_INF if element.has_inf else unsigned >= _F32_INF
         code = jnp.where(is_nan, rounding.code_of(math.nan, element), code)

@@ -49,7 +49,7 @@ def magnitudes(element: ElementFormat) -> Float64:
 
 def decode(codes: Codes, element: ElementFormat) -> Float64:
     """The values of codes, any shape."""
-    if element.bits > 16:
+    if element.bits > 16 or element.is_integer:
         return codes.view(element.dtype).astype(np.float64)
     values: Float64 = magnitudes(element)[codes & ((1 << (element.bits - 1)) - 1)]
     return np.where(codes >> (element.bits - 1), -values, values)
@@ -75,6 +75,8 @@ def encode(values: Float64, element: ElementFormat) -> Codes:
     if nan.size:
         codes = np.where(np.isinf(values), infinity[0] if infinity.size else nan[0], codes)
     sign = np.signbit(values) & ~(np.isinf(values) & (infinity.size == 0))
+    if element.is_integer:
+        return np.where(sign, -codes, codes).astype(element.dtype).view(_uint(element))
     codes = codes | (sign.astype(np.int64) << (element.bits - 1))
     if nan.size:
         quiet = int(np.array(np.nan, element.dtype).view(_uint(element)))

@@ -39,8 +39,17 @@ def f32_bits(x: jax.Array) -> jax.Array:
     return lax.bitcast_convert_type(x.astype(jnp.float32), jnp.uint32)
 
 
+def with_sign(code: jax.Array, is_negative: jax.Array, element: ElementFormat) -> jax.Array:
+    """The code, uint32, of a magnitude's `code` and a sign; in two's complement zero has none."""
+    negative = (~code + 1) & (2 * sign_bit(element) - 1) if element.is_integer else code | sign_bit(element)
+    return jnp.where(is_negative, negative, code)
+
+
 def magnitude(code: jax.Array, element: ElementFormat) -> Magnitude:
-    """The magnitude of a finite code of `element`, uint32, whose sign bit is ignored."""
+    """The magnitude of a finite code of `element`, uint32, whatever its sign."""
+    if element.is_integer:
+        is_negative = (code & sign_bit(element)) != 0
+        return with_sign(code, is_negative, element), jnp.zeros_like(code, jnp.int32)
     fraction_mask = (1 << element.mantissa_bits) - 1
     fraction = code & fraction_mask
     field = ((code & (sign_bit(element) - 1)) >> element.mantissa_bits).astype(jnp.int32)
@@ -67,8 +76,12 @@ def multiply(a: Magnitude, b: Magnitude) -> Magnitude:
 
 
 def divide(a: Magnitude, b: Magnitude) -> tuple[Magnitude, jax.Array]:
-    """a/b for a positive b: a quotient cut to at least 31 − bits(b) bits, and whether anything was cut off."""
-    shift = lax.clz(a[0]) - 1
+    """a/b for a positive b: a quotient cut to at least 32 − bits(b) bits, and whether anything was cut off.
+
+    That is one bit more than INT8 has, for b of FP32, and one more than FP32 has, for b = 127.
+    """
+    # As far up as it goes; by 1 nothing is cut off, and the quotient has to stay below 2^31.
+    shift = lax.clz(a[0] | 1) - jnp.where(b[0] == 1, jnp.uint32(1), jnp.uint32(0))
     numerator = a[0] << shift
     quotient = numerator // b[0]
     return (quotient, a[1] - shift.astype(jnp.int32) - b[1]), quotient * b[0] != numerator

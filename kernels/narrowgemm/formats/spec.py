@@ -18,8 +18,9 @@ class ElementFormat:
     """How one element is coded.
 
     bits:           storage bits of one code.
-    exponent_bits, mantissa_bits, bias: of the code (sign bit not counted).
-    max_finite:     largest finite magnitude.
+    exponent_bits, mantissa_bits, bias: of the code (sign bit not counted). An integer is a number without exponent
+                    bits, as subnormals are: its bias makes the smallest of them 1.
+    max_finite:     largest finite magnitude that quantisation gives.
     dtype:          the NumPy dtype (of ml_dtypes where NumPy has none) whose values are the codes'.
     has_inf, has_nan: whether such codes exist.
     """
@@ -33,6 +34,11 @@ class ElementFormat:
     dtype: np.dtype
     has_inf: bool
     has_nan: bool
+
+    @property
+    def is_integer(self) -> bool:
+        """Whether codes are two's complement; all others have a sign and a magnitude."""
+        return self.dtype.kind == "i"
 
     @property
     def max_exponent(self) -> int:
@@ -77,10 +83,15 @@ class Format:
 def _elements(*rows: tuple[str, Any, int, int, int, int, bool, bool]) -> dict[str, ElementFormat]:
     return {
         name: ElementFormat(
-            name, bits, exponent_bits, mantissa_bits, bias, float(ml_dtypes.finfo(dtype).max), np.dtype(dtype), inf, nan
+            name, bits, exponent_bits, mantissa_bits, bias, _largest(np.dtype(dtype)), np.dtype(dtype), inf, nan
         )
         for name, dtype, bits, exponent_bits, mantissa_bits, bias, inf, nan in rows
     }
+
+
+def _largest(dtype: np.dtype) -> float:
+    """The range of an integer is symmetric, so that −x is always the negative of x: its lowest code is left out."""
+    return float(np.iinfo(dtype).max if dtype.kind == "i" else ml_dtypes.finfo(dtype).max)
 
 
 ELEMENTS: dict[str, ElementFormat] = _elements(
@@ -93,6 +104,7 @@ ELEMENTS: dict[str, ElementFormat] = _elements(
     ("e2m3", ml_dtypes.float6_e2m3fn, 6, 2, 3, 1, False, False),
     ("e3m2", ml_dtypes.float6_e3m2fn, 6, 3, 2, 3, False, False),
     ("e2m1", ml_dtypes.float4_e2m1fn, 4, 2, 1, 1, False, False),
+    ("int8", np.int8, 8, 0, 7, -6, False, False),
 )
 
 E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
@@ -106,6 +118,7 @@ FORMATS: dict[str, Format] = {
         Format("f16", ELEMENTS["f16"]),
         Format("fp8_e4m3", ELEMENTS["e4m3"], tensor_scale=True),
         Format("fp8_e5m2", ELEMENTS["e5m2"], tensor_scale=True),
+        Format("int8", ELEMENTS["int8"], tensor_scale=True),
         Format("fp6_e2m3", ELEMENTS["e2m3"], tensor_scale=True),
         Format("fp6_e3m2", ELEMENTS["e3m2"], tensor_scale=True),
         Format("fp4_e2m1", ELEMENTS["e2m1"], tensor_scale=True),

@@ -2,9 +2,10 @@
 
 A (M×K) and B (N×K) have K contiguous; a matrix unit of 128×128 (v5e, v5p) or 256×256 (v6e, v7) takes B transposed.
 The grid walks over output tiles, and for each over K, innermost; Pallas copies the operand tiles of the next step
-from HBM to VMEM while the matrix units work on this one. The FP32 accumulator stays in VMEM scratch over the K steps
-of a tile, and is scaled, converted and stored at the last. The grid's first two dimensions are independent of each
-other, so that chips with two TensorCores may share them out. The two tensor scales are scalars, prefetched into SMEM.
+from HBM to VMEM while the matrix units work on this one. The accumulator, FP32 or for INT8 products INT32, stays in
+VMEM scratch over the K steps of a tile, and is scaled, converted and stored at the last. The grid's first two
+dimensions are independent of each other, so that chips with two TensorCores may share them out. The two tensor scales
+are scalars, prefetched into SMEM.
 
 Rows beyond M and N are read as whatever lies there and never stored. K has no such edge: the steps divide it.
 
@@ -37,6 +38,11 @@ LANES = 128
 MOST_SUBLANES = 32
 #: VMEM that a kernel may take: the least that a TensorCore has (64 MiB, v5p and v7), less what XLA keeps for itself.
 VMEM_BYTES = 56 * 2**20
+#: Products of INT8, of magnitude 2^14 at most (−128 is a code too), whose sum INT32 holds for certain.
+MOST_INT8_PRODUCTS = (2**31 - 1) // 2**14
+#: The same for FP32. For v7, libtpu 0.0.48.1 widens the codes of a step to BF16, adds their products in FP32, and makes
+#: INT32 of the sum.
+MOST_INT8_PRODUCTS_A_STEP = 2**24 // 2**14
 #: What a step of the grid costs beside its work, about 0.35 µs (JAX, Pallas TPU documentation), in bytes at 800 GB/s.
 _STEP_COST_BYTES = 280_000
 #: Buffers of an operand or result tile: one is copied while the other is used.
@@ -53,7 +59,7 @@ class Config:
 
 
 def check(kernel: str, problem: GemmProblem, config: Config) -> None:
-    """Raise UnsupportedError where `config` cannot do `problem`: lanes, the steps of K, VMEM."""
+    """Raise UnsupportedError where `config` cannot do `problem`: lanes, the steps of K, the sum's range, VMEM."""
     for name, tile, step in (
         ("tile_m", config.tile_m, 32),
         ("tile_n", config.tile_n, LANES),
@@ -68,10 +74,24 @@ def check(kernel: str, problem: GemmProblem, config: Config) -> None:
         raise UnsupportedError(
             kernel, values, "is not a whole number of steps", f"pad k to {pad} and use tile_k={LANES}"
         )
+    check_sum(kernel, problem.k, config.tile_k, format_named(problem.a_format).element.dtype)
     needed = vmem_bytes(problem, config)
     if needed > VMEM_BYTES:
         tiles: dict[str, object] = {"tile_m": config.tile_m, "tile_n": config.tile_n, "tile_k": config.tile_k}
         raise UnsupportedError(kernel, tiles, f"need {needed} bytes of VMEM, of {VMEM_BYTES}", "use smaller tiles")
+
+
+def check_sum(kernel: str, k: int, tile_k: int, dtype: Any) -> None:
+    """Raise UnsupportedError where a sum of products of `dtype`, which has to be exact for integers, might not be."""
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return
+    if k > MOST_INT8_PRODUCTS:
+        rule = f"is more than {MOST_INT8_PRODUCTS} products, the most whose sum INT32 holds for certain"
+        raise UnsupportedError(kernel, {"k": k}, rule, "split K, and add the results in FP32")
+    if tile_k > MOST_INT8_PRODUCTS_A_STEP:
+        most = MOST_INT8_PRODUCTS_A_STEP
+        rule = f"is more than {most} products, the most whose sum is exact in FP32, as v7 adds them"
+        raise UnsupportedError(kernel, {"tile_k": tile_k}, rule, f"use tile_k={most} or less")
 
 
 def vmem_bytes(problem: GemmProblem, config: Config) -> int:
@@ -105,7 +125,11 @@ def candidates(kernel: str, problem: GemmProblem) -> list[Config]:
 
 
 def _cost(problem: GemmProblem, config: Config) -> float:
-    """Bytes of HBM, or the FLOP as bytes at a ridge of 256 FLOP a byte (v5e 240, v5p 166, v6e 560, v7 313)."""
+    """Bytes of HBM, or the FLOP as bytes at a ridge of 256 FLOP a byte (v5e 240, v5p 166, v6e 560, v7 313).
+
+    INT8 has twice the rate, and so twice the ridge.
+    """
+    ridge = 512 if format_named(problem.a_format).element.is_integer else 256
     tiles_m, tiles_n = ceil_div(problem.m, config.tile_m), ceil_div(problem.n, config.tile_n)
     flop = 2 * tiles_m * config.tile_m * tiles_n * config.tile_n * problem.k
     a_bytes = tiles_n * format_named(problem.a_format).code_bytes(problem.m, problem.k)
@@ -114,7 +138,7 @@ def _cost(problem: GemmProblem, config: Config) -> float:
     first = (a_bytes * config.tile_m / (tiles_n * problem.m) + b_bytes * config.tile_n / (tiles_m * problem.n)) / (
         problem.k / config.tile_k
     )
-    return max(flop / 256, a_bytes + b_bytes) + first + steps * _STEP_COST_BYTES
+    return max(flop / ridge, a_bytes + b_bytes) + first + steps * _STEP_COST_BYTES
 
 
 def kernel(name: str, formats: tuple[str, ...], out_formats: tuple[str, ...]) -> Kernel:

@@ -43,7 +43,7 @@ _DEFAULTS = {
         "blackwell_tcgen05_nvfp4",
         "xla_dot_f32",
     ),
-    "tpu": ("tpu_mxu_bf16", "tpu_mxu_fp8", "xla_dot_f32"),
+    "tpu": ("tpu_mxu_bf16", "tpu_mxu_fp8", "tpu_mxu_int8", "xla_dot_f32"),
 }
 
 
@@ -62,7 +62,7 @@ def gemm(
 ) -> jax.Array:
     """C[m,n] = Σ_k a[m,k]·b[n,k], block and tensor scales included, as an (m, n) array of `out_dtype`.
 
-    a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16 or float8, or `QuantizedArray`s;
+    a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16, float8 or int8, or `QuantizedArray`s;
                b also `ShuffledWeights`, which the kernels `hopper_wgmma_w*` take and no other does.
     kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats and this m.
     out_dtype: f32, bf16, f16, float8_e4m3fn or float8_e5m2; FP8 saturates.

@@ -30,6 +30,7 @@ _MODULES = {
     "blackwell_tcgen05_nvfp4": "blackwell_tcgen05_nvfp4",
     "tpu_mxu_bf16": "tpu_mxu_bf16",
     "tpu_mxu_fp8": "tpu_mxu_fp8",
+    "tpu_mxu_int8": "tpu_mxu_int8",
 }
 
 

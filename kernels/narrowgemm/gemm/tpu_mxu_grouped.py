@@ -1,8 +1,8 @@
 """C[r] = A[r]·B[g(r)]ᵀ on a TPU: rows of A in consecutive groups of any size, each with its own B (mixture of experts).
 
-A (M×K): BF16, FP8 or int8, K contiguous, K a multiple of 128; its rows 0 … sizes[0]−1 belong to group 0, the next
-sizes[1] to group 1, and so on; sizes may be zero and sum to at most M. B (G×N×K). C (M×N): rows beyond the last group
-are zero.
+A (M×K): BF16, FP8 or int8, K contiguous, K a multiple of 128, for int8 below 2^17; its rows 0 … sizes[0]−1 belong to
+group 0, the next sizes[1] to group 1, and so on; sizes may be zero and sum to at most M. B (G×N×K). C (M×N): rows
+beyond the last group are zero.
 
 The grid visits each pair of a row tile and a group that has rows in it, in order, so that the visits of a row tile
 follow each other and its result stays in VMEM until the last: a visit stores the rows of its own group and leaves the
@@ -24,7 +24,7 @@ from jax.experimental.pallas import tpu as pltpu
 
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_tpu
-from narrowgemm.gemm._tpu_mxu import VMEM_BYTES, Config, accumulator_dtype, multiply_tile
+from narrowgemm.gemm._tpu_mxu import VMEM_BYTES, Config, accumulator_dtype, check_sum, multiply_tile
 from narrowgemm.tiling import ceil_div
 
 
@@ -33,11 +33,13 @@ def matmul(
 ) -> jax.Array:
     """a (M×K), b (G×N×K), sizes (G,) of INT32 as an M×N array of `out_format`; K is a multiple of `config.tile_k`.
 
-    Raises ValueError for shapes that do not fit each other or the config.
+    Raises ValueError for shapes that do not fit each other or the config, UnsupportedError where a sum of int8
+    products might not be exact.
     """
     (m, k), (groups, n, b_k) = a.shape, b.shape
     if b_k != k or sizes.shape != (groups,) or k % config.tile_k:
         raise ValueError(f"tpu_mxu_grouped: a {a.shape}, b {b.shape}, sizes {sizes.shape}, tile_k={config.tile_k}")
+    check_sum("tpu_mxu_grouped", k, config.tile_k, a.dtype)
     visits = ceil_div(m, config.tile_m) + groups - 1
     steps = k // config.tile_k
     call = pl.pallas_call(

@@ -42,7 +42,7 @@ FORMATS: dict[DeviceClass, tuple[str, ...]] = {
     "gpu": _GPU_FORMATS,
     "hopper": _GPU_FORMATS,
     "blackwell": (*_GPU_FORMATS, "mxfp8_e4m3", "mxfp4", "nvfp4"),
-    "tpu": ("bf16", "fp8_e4m3"),
+    "tpu": ("bf16", "fp8_e4m3", "int8"),
 }
 
 #: Large enough that nothing but arithmetic counts.

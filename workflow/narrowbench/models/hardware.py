@@ -33,6 +33,7 @@ _RATE_OF_ELEMENT = {
     "e2m3": "fp6",
     "e3m2": "fp6",
     "e2m1": "fp4",
+    "int8": "int8",
 }
 
 
@@ -153,6 +154,7 @@ class NativeFormats(Settings):
     fp8: Support
     fp6: Support
     fp4: Support
+    int8: Support
     mx: Support
     nvfp4: Support
 
