@@ -10,7 +10,7 @@ from narrowbench.models.roofline import AboveRoofError
 from narrowbench.report import frame as frames
 from narrowbench.report.ratios import energy_savings, speed_ups
 from narrowbench.report.roofs import MEMORY, check, measured_roofs
-from narrowbench.report.select import Place, timed
+from narrowbench.report.select import Place, once, timed
 from narrowbench.store.rows import Row
 
 Make = Callable[..., Row]
@@ -74,6 +74,35 @@ def test_samples_taken_in_turn_are_compared_as_pairs(make_row: Make) -> None:
     (found,) = speed_ups(_frame(*apart))
     assert not found.is_paired
     assert found.ratio.interval.half_width > 0.01
+
+
+def _timed_again(row: Row, **changes: object) -> Row:
+    assert row.timing is not None
+    return row.model_copy(update={"timing": row.timing.model_copy(update=changes)})
+
+
+def test_samples_taken_in_turn_are_no_pairs_with_those_of_a_row_of_its_own(make_row: Make) -> None:
+    in_turn = _timed_again(make_row("hopper_wgmma_fp8"), session="s")
+    (found,) = speed_ups(_frame(in_turn, _timed_again(make_row("xla_dot_fp8_e4m3"), session=None)))
+    assert not found.is_paired
+
+
+def test_work_that_several_suites_have_is_shown_once_and_by_pairs_where_there_are_any(make_row: Make) -> None:
+    rows = [make_row("hopper_wgmma_fp8", seed=seed) for seed in (1, 2, 3)]
+    suites = {"interleaved": "s", "square": None, "gpu": None}
+    told = [
+        _timed_again(row, session=session).model_copy(
+            update={
+                "case": row.case.model_copy(update={"suite": suite}),
+                "provenance": row.provenance.model_copy(update={"utc_time": f"2026-01-0{day}T00:00:00.000Z"}),
+            }
+        )
+        for day, (row, (suite, session)) in enumerate(zip(rows, suites.items(), strict=True), start=1)
+    ]
+    assert once(_frame(*told)).suite.tolist() == ["interleaved"]
+    assert once(_frame(*told[1:])).suite.tolist() == ["gpu"]
+    others = _timed_again(make_row("xla_dot_fp8_e4m3"), session="s")
+    assert sorted(once(_frame(*told, others)).kernel) == ["hopper_wgmma_fp8", "xla_dot_fp8_e4m3"]
 
 
 def test_savings_are_in_joules(make_row: Make) -> None:

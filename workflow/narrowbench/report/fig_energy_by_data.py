@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from narrowbench.report import style
 from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.select import at, modes, places, timed
+from narrowbench.report.select import at, modes, once, places, timed
 from narrowbench.report.units import prefixed, rate_prefix
 
 _NOTE = "Median with its 95 % order-statistic interval; clock: median with its range while the case ran."
@@ -27,7 +27,7 @@ def figure(material: Material) -> Figure:
 
     Sustained goes first: a burst is over before energy can be read.
     """
-    lines = timed(material.origin("record"))
+    lines = once(timed(material.origin("record")))
     found = [(place, mode, _widest(at(lines, place, mode))) for place in places(lines) for mode in modes(lines)[::-1]]
     found = [(place, mode, of_shape) for place, mode, of_shape in found if of_shape.distribution.nunique() > 1]
     if not found:

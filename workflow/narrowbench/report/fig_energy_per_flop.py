@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from narrowbench.report import style
 from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.select import usual
+from narrowbench.report.select import once, usual
 from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, positions, shape_panels
 
 _NOTE = (
@@ -22,7 +22,7 @@ def figure(material: Material) -> Figure:
 
 def energy_per_flop(material: Material, *origins: str) -> Figure:
     """Energy a FLOP for every device with a meter that results of these origins come from."""
-    lines = usual(material.origin(*origins))
+    lines = once(usual(material.origin(*origins)))
     lines = lines[lines.j_per_flop.notna()]
     panels = shape_panels(lines)
     if not panels:

@@ -9,7 +9,7 @@ from narrowbench.report import style
 from narrowbench.report.kernels import BLACK, in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import speed_ups
-from narrowbench.report.select import usual
+from narrowbench.report.select import once, usual
 from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, positions, shape_panels
 
 _NOTE = (
@@ -26,7 +26,7 @@ def figure(material: Material) -> Figure:
 
 def ratio_to_baseline(material: Material, *origins: str) -> Figure:
     """Ratios for every device that results of these origins come from."""
-    found = speed_ups(usual(material.origin(*origins)))
+    found = speed_ups(once(usual(material.origin(*origins))))
     if not found:
         return style.empty_figure("No kernel of ours was measured beside a baseline yet: there is no ratio to show.")
     lines = pd.DataFrame([comparison.line for comparison in found]).assign(

@@ -18,7 +18,7 @@ from narrowbench.report.roof_axes import (
     list_roofs,
 )
 from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs, roof_key
-from narrowbench.report.select import Place, at, modes, places, usual
+from narrowbench.report.select import Place, at, modes, once, places, usual
 from narrowbench.report.units import number, quantity, rate_prefix
 
 _NOTE = (
@@ -44,7 +44,7 @@ def figure(material: Material) -> Figure:
 def rooflines(material: Material, *origins: str) -> Figure:
     """Rooflines of every device that results of these origins come from."""
     frame = material.origin(*origins)
-    lines = usual(frame)
+    lines = once(usual(frame))
     found = places(lines)
     if not found:
         return style.empty_figure("No measured GEMM yet: there is nothing to put under a roof.")
@@ -61,14 +61,14 @@ def rooflines(material: Material, *origins: str) -> Figure:
 
 
 def _panel(axes: Axes, material: Material, frame: pd.DataFrame, place: Place, mode: str) -> None:
-    lines = at(usual(frame), place, mode)
+    lines = at(once(usual(frame)), place, mode)
     axes.set_title(f"{material.place_name(place)}, {mode}", loc="left")
     if lines.empty:
         style.without_data(axes, f"no case measured in {mode} mode")
         return
     scale = rate_prefix(lines.flop_per_s.max())
     frame_roofline(axes, scale)
-    span = _span(at(usual(frame), place).intensity_flop_per_byte)
+    span = _span(at(once(usual(frame)), place).intensity_flop_per_byte)
     known = _known(material, frame, place, mode)
     keys = sorted({roof_key(line) for _, line in lines.iterrows()})
     for kind, roofs in known.items():
@@ -78,7 +78,7 @@ def _panel(axes: Axes, material: Material, frame: pd.DataFrame, place: Place, mo
     for kernel in in_legend_order(lines.kernel):
         _draw_points(axes, lines[lines.kernel == kernel], kernel, scale)
     axes.set_xlim(*span)
-    axes.set_ylim(bottom=at(usual(frame), place).flop_per_s.min() / 5 / 10.0**scale)
+    axes.set_ylim(bottom=at(once(usual(frame)), place).flop_per_s.min() / 5 / 10.0**scale)
     label_decades(axes)
 
 

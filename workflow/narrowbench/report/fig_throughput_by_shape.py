@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from narrowbench.report import style
 from narrowbench.report.kernels import in_legend_order, kernel_style
 from narrowbench.report.load import Material
-from narrowbench.report.select import usual
+from narrowbench.report.select import once, usual
 from narrowbench.report.shapes import Shape, ShapePanel, by_layer, draw_panels, positions, shape_panels
 from narrowbench.report.units import prefixed, rate_prefix
 
@@ -22,7 +22,7 @@ def figure(material: Material) -> Figure:
 
 def throughput_by_shape(material: Material, *origins: str) -> Figure:
     """Throughput by shape for every device that results of these origins come from."""
-    lines = usual(material.origin(*origins))
+    lines = once(usual(material.origin(*origins)))
     panels = shape_panels(lines)
     if not panels:
         return style.empty_figure("No measured GEMM yet: there is no throughput to show.")

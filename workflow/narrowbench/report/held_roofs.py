@@ -8,7 +8,7 @@ from narrowbench.models.hardware import DeviceProfile
 from narrowbench.models.roofline import RoofName, Roofs, held_rate_flop_per_s, power_roof_flop_per_s
 from narrowbench.report.load import Material
 from narrowbench.report.roofs import MEMORY, measured_roofs, roof_key
-from narrowbench.report.select import Place, at, is_native, places, usual
+from narrowbench.report.select import Place, at, is_native, once, places, usual
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def held_points(material: Material, place: Place) -> list[HeldPoint]:
     bandwidth = measured_roofs(frame, place, "sustained").get(MEMORY)
     if profile is None or bandwidth is None:
         return []
-    lines = at(usual(frame), place, "sustained")
+    lines = at(once(usual(frame)), place, "sustained")
     lines = lines[is_native(lines) & lines[["j_per_flop", "power_limit_w", "sm_clock_hz"]].notna().all(axis=1)]
     found = (_point(line, profile, bandwidth.value) for _, line in lines.iterrows())
     return [point for point in found if point is not None]

@@ -21,7 +21,7 @@ from narrowbench.report.load import Material
 from narrowbench.report.modelled_numbers import texts
 from narrowbench.report.ratios import bits, energy_savings, speed_ups
 from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs
-from narrowbench.report.select import CONSTANT, Place, Reading, at, is_native, places, reading, timed, usual
+from narrowbench.report.select import CONSTANT, Place, Reading, at, is_native, once, places, reading, timed, usual
 from narrowbench.report.tab_gemm import RoofShares
 from narrowbench.report.tab_summary import table as summary
 from narrowbench.report.units import quantity, rate_prefix, scientific
@@ -187,11 +187,11 @@ def _of_suites(record: Material, place: Place) -> Named:
 
 def _of_cases(record: Material, place: Place) -> Named:
     """Cases of the shapes that were measured in both modes: those that the text speaks of."""
-    lines = at(timed(record.frame), place)
+    lines = once(at(timed(record.frame), place))
     shapes = {mode: {*_shapes(lines[lines["mode"] == mode])} for mode in ("burst", "sustained")}
     anchors = lines[[shape in shapes["burst"] & shapes["sustained"] for shape in _shapes(lines)]]
     shares = RoofShares(record, anchors)
-    for _, line in anchors.drop_duplicates(["kernel", "m", "n", "k", "mode", "distribution"]).iterrows():
+    for _, line in anchors.iterrows():
         yield from ((f"{_case(line)}/{key}", number) for key, number in _of_case(line, shares))
     for what, comparisons in (("speed-up", speed_ups(anchors)), ("saving", energy_savings(anchors))):
         for found in comparisons:

@@ -61,7 +61,7 @@ def _against_best(lines: pd.DataFrame, cost: str, samples: str) -> list[Comparis
 
 def _compare(line: pd.Series, baseline: pd.Series, samples: str) -> Comparison:
     top, bottom = np.asarray(baseline[samples]), np.asarray(line[samples])
-    took_turns = not pd.isna(line.session) and line.session == baseline.session
+    took_turns = not pd.isna(line.session) and not pd.isna(baseline.session) and line.session == baseline.session
     if took_turns and line.dropped == baseline.dropped == 0 and len(top) == len(bottom):
         return Comparison(line, baseline, paired_ratio(top, bottom), is_paired=True)
     return Comparison(line, baseline, ratio_of_medians(top, bottom), is_paired=False)

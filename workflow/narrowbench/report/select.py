@@ -61,6 +61,13 @@ def usual(frame: pd.DataFrame) -> pd.DataFrame:
     return lines[(lines.distribution == "normal") & (lines.cache == "rotated") & (lines.epilogue == "none")]
 
 
+def once(lines: pd.DataFrame) -> pd.DataFrame:
+    """Of a kernel's lines for the same work the one that says most: taken in turn with others, else the newest."""
+    ranked = lines.assign(took_turns=lines.session.notna()).sort_values(["took_turns", "utc_time"], kind="stable")
+    kept = ranked.drop_duplicates([*SAME_WORK, "kernel", "a_format", "b_format"], keep="last")
+    return lines.loc[kept.index.sort_values()]
+
+
 def places(frame: pd.DataFrame) -> list[Place]:
     """Every place of the frame, this machine's first, and there the fastest device first."""
     best: dict[Place, float] = {}

@@ -2,7 +2,7 @@
 
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import energy_savings
-from narrowbench.report.select import Reading, reading, timed
+from narrowbench.report.select import Reading, once, reading, timed
 from narrowbench.report.tables import Column, Table, count, measured, ratio, scaled
 
 
@@ -22,7 +22,7 @@ def table(material: Material) -> Table:
         Column("baseline", "baseline"),
         Column("scope", "scope"),
     ]
-    lines = timed(material.origin("record"))
+    lines = once(timed(material.origin("record")))
     lines = lines[lines.energy_j.notna()]
     savings = {comparison.line.name: comparison for comparison in energy_savings(lines)}
     rows = []

@@ -7,7 +7,7 @@ import pandas as pd
 from narrowbench.models.statistics import fewest_samples, ratio_of_medians
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import bits
-from narrowbench.report.select import SAME_WORK, Reading, is_native, reading, timed
+from narrowbench.report.select import SAME_WORK, Reading, is_native, once, reading, timed
 from narrowbench.report.tables import Column, Table, measured, ratio
 
 #: Formats of both operands that narrower ones are held against, the widest first.
@@ -28,7 +28,7 @@ def table(material: Material) -> Table:
         Column("base_kernel", "kernel"),
         ratio("energy_ratio", "ratio"),
     ]
-    lines = timed(material.origin("record"))
+    lines = once(timed(material.origin("record")))
     lines = lines[lines.energy_j.notna() & is_native(lines)]
     lines = lines[lines.windows_j.map(len) >= fewest_samples()] if not lines.empty else lines
     rows = [

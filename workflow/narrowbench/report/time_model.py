@@ -7,7 +7,7 @@ from narrowbench.models.kerneltime import Coefficients, KernelRun, check_times, 
 from narrowbench.models.prediction import Check, halves
 from narrowbench.models.samples import kernel_runs
 from narrowbench.report.load import Material
-from narrowbench.report.select import usual
+from narrowbench.report.select import once, usual
 
 #: The device whose record the model is fitted on.
 FITTED_ON = "nvidia-h200"
@@ -57,7 +57,7 @@ class TimeModel:
 
 def time_model(material: Material) -> TimeModel:
     """The model of the record: normal data, rotated operands, both modes, each run at the clock that it held."""
-    frame = usual(material.origin("record"))
+    frame = once(usual(material.origin("record")))
     fitted, tested = halves(kernel_runs(frame[frame.device == FITTED_ON], material.profiles))
     if len(fitted) < NEEDED_RUNS:
         return TimeModel(Coefficients(), tuple(fitted), tuple(tested), None)
