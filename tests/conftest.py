@@ -207,3 +207,47 @@ def make_counters_row() -> Callable[..., Row]:
         )
 
     return make
+
+
+@pytest.fixture
+def make_space_row() -> Callable[..., Row]:
+    """A function that makes the row of a space of one config; its keywords change fields of case and provenance."""
+
+    def make(**changes: Any) -> Row:
+        case: dict[str, Any] = {
+            "kind": "space",
+            "kernel": "hopper_wgmma_fp8",
+            "suite": "compiled",
+            "m": 128,
+            "n": 128,
+            "k": 128,
+            "a_format": "fp8_e4m3",
+            "b_format": "fp8_e4m3",
+            "out_format": "bf16",
+            "first": 0,
+            "count": 1,
+        }
+        case |= {k: v for k, v in changes.items() if k in case}
+        config = {
+            "config": {"tile_m": 128},
+            "status": "ok",
+            "reason": None,
+            "registers": 168,
+            "spill_bytes": 0,
+            "shared_memory_bytes": 200_000,
+            "tensor_memory_columns": 0,
+            "code_bytes": 9000,
+            "compile_s": 1.5,
+            "multiplies": {"QGMMA": 4},
+        }
+        return Row.model_validate(
+            {
+                "case": case,
+                "evidence": "compiled",
+                "status": "ok",
+                "space": {"target": "sm_90a", "configs": [config]},
+                "provenance": _provenance(**changes),
+            }
+        )
+
+    return make

@@ -10,7 +10,7 @@ from narrowbench.measure import operands
 from narrowbench.store.rows import GemmCase
 from narrowgemm.errors import unknown_name
 
-CAMPAIGNS = ("main", "smoke", "record", "energy")
+CAMPAIGNS = ("main", "smoke", "record", "energy", "space")
 
 
 ENTRY = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["burst"], "out_formats": ["f32"]}

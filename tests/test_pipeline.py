@@ -1,5 +1,6 @@
 """What the rules do with what they are given; that they run is the smoke run's business."""
 
+import re
 import subprocess
 import sys
 
@@ -10,6 +11,7 @@ from snakemake.cli import get_argument_parser
 from narrowbench import pipeline, sources
 from narrowbench.config import ROOT
 from narrowbench.measure import provenance
+from narrowgemm.gemm.registry import kernel_names
 from narrowgemm.tune import table
 
 
@@ -37,6 +39,20 @@ def test_a_campaign_of_the_command_line_replaces_the_default():
     assert done.returncode == 0, done.stderr
     assert "suite=smoke" in done.stderr + done.stdout
     assert "suite=cpu" not in done.stderr + done.stdout
+
+
+def test_the_search_space_is_a_target_of_its_own():
+    done = _dry_run("space", "--configfile", "configs/space.yaml", "--forceall")
+    assert done.returncode == 0, done.stderr
+    planned = re.findall(r"output: (\S+)", done.stderr + done.stdout)
+    own = [name for name in kernel_names() if name.startswith(("hopper_", "blackwell_"))]
+    assert sorted(planned) == [f"results/raw/space/{name}.done" for name in own]
+
+
+def test_no_other_target_compiles_the_search_space():
+    done = _dry_run("collect_all", "--configfile", "configs/space.yaml", "--forceall")
+    assert done.returncode == 0, done.stderr
+    assert "compile_space" not in done.stderr + done.stdout
 
 
 def test_measuring_and_reporting_do_not_depend_on_each_other():

@@ -8,7 +8,7 @@ import pytest
 
 from narrowbench.errors import CountersError
 from narrowbench.measure import ncu
-from narrowbench.store.rows import CountedKernel, Metric
+from narrowbench.store.counters import CountedKernel, Metric
 
 RAW = (Path(__file__).parent / "ncu_raw.csv").read_text(encoding="utf-8")
 WANTED = ("dram__bytes_read.sum", "lts__t_sector_hit_rate.pct", "sm__inst_executed_pipe_tensor.sum", "absent.sum")

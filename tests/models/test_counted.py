@@ -3,7 +3,7 @@
 import pytest
 
 from narrowbench.models.counted import Counted, counted, in_base
-from narrowbench.store.rows import CountedKernel, Counters, Metric
+from narrowbench.store.counters import CountedKernel, Counters, Metric
 
 
 def _counters(*kernels: dict[str, tuple[float, str]]) -> Counters:

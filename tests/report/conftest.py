@@ -182,6 +182,19 @@ def compiled_row(kernel: str = "hopper_wgmma_fp8") -> Row:
     return Row.model_validate(record | nothing | {"evidence": "compiled"} | changes)
 
 
+def space_row(kernel: str = "hopper_wgmma_fp8") -> Row:
+    """Three configs of a search space: one compiled, one that spills, and one refused."""
+    record = compiled_row(kernel).model_dump()
+    case = {name: value for name, value in record["case"].items() if name != "config"}
+    resources = {"registers": 168, "spill_bytes": 0, "shared_memory_bytes": 200_000, "tensor_memory_columns": 0}
+    compiled = resources | {"code_bytes": 9000, "compile_s": 1.5, "multiplies": {"QGMMA.64x256x32": 4, "HGMMA": 1}}
+    compiled |= {"config": {"stages": 4}, "status": "ok", "reason": None}
+    spilt = compiled | {"spill_bytes": 8, "registers": 255, "compile_s": 2.0, "multiplies": {"QGMMA.64x256x32": 8}}
+    refused = dict.fromkeys(compiled) | {"config": {"stages": 9}, "status": "unsupported", "reason": "synthetic"}
+    changes = {"case": case | {"kind": "space", "first": 0, "count": 3}, "config": None, "compile": None}
+    return Row.model_validate(record | changes | {"space": {"target": "sm_90a", "configs": [compiled, spilt, refused]}})
+
+
 def counters_row(kernel: str = "hopper_wgmma_fp8") -> Row:
     """A launch that a profiler counted, and timed nothing of."""
     record = gemm_row(kernel).model_dump()
@@ -232,8 +245,8 @@ def _shapes() -> Iterator[tuple[tuple[int, int, int], str]]:
 
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
-    """Rows of every kind: two devices, both modes, roofs, an unsupported case, a compiled and a counted one."""
-    others = [unsupported_row(), compiled_row(), counters_row()]
+    """Rows of every kind: two devices, both modes, roofs, an unsupported case, compiled ones and a counted one."""
+    others = [unsupported_row(), compiled_row(), space_row(), counters_row()]
     return [*device_rows("nvidia-h200"), *device_rows("synthetic-cpu"), *others]
 
 

@@ -84,13 +84,18 @@ def test_nothing_stands_in_for_what_is_missing(make_row: Callable[..., Row]) -> 
 
 
 def test_rows_of_every_kind_make_one_line_each(frame: pd.DataFrame, rows: list[Row]) -> None:
-    assert len(frame) == len(rows)
-    assert set(frame.kind) == {"gemm", "roof", "compile", "counters"}
+    spaces = [row.space for row in rows if row.space is not None]
+    assert len(frame) == len(rows) + sum(len(space.configs) - 1 for space in spaces)
+    assert set(frame.kind) == {"gemm", "roof", "compile", "counters", "space"}
     roofs = frame[frame.kind == "roof"]
     assert roofs[roofs.quantity == "read"].bytes_per_s.notna().all()
     assert roofs[roofs.quantity == "flop"].flop_per_s.notna().all()
     assert frame[frame.status == "unsupported"].time_s.isna().all()
-    assert _only(frame[frame.evidence == "compiled"]).registers == 168
+    assert _only(frame[frame.kind == "compile"]).registers == 168
+    configs = frame[frame.kind == "space"]
+    assert list(configs.config) == ['{"stages": 4}', '{"stages": 4}', '{"stages": 9}']
+    assert list(configs.status) == ["ok", "ok", "unsupported"]
+    assert list(configs.reason.fillna("")) == ["", "", "synthetic"]
     counted = _only(frame[frame.kind == "counters"])
     assert (counted.hbm_read_bytes, counted.l2_hit_share) == (250e6, 0.85)
     assert counted.hbm_write_bytes == pytest.approx(134.2e6)

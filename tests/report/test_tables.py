@@ -17,6 +17,7 @@ from narrowbench.report.tab_compiled import table as tab_compiled
 from narrowbench.report.tab_gemm import table as tab_gemm
 from narrowbench.report.tab_provenance import table as tab_provenance
 from narrowbench.report.tab_roofs import table as tab_roofs
+from narrowbench.report.tab_space import table as tab_space
 from narrowbench.report.tab_summary import table as tab_summary
 from narrowbench.report.tab_tile_loads import table as tab_tile_loads
 from narrowbench.report.tables import Column, Table
@@ -113,6 +114,15 @@ def test_compiled_kernels_show_their_tensor_core_instructions(frame: pd.DataFram
     assert record["device"] == "NVIDIA H200 SXM"
 
 
+def test_a_search_space_is_one_line_of_counts_and_extremes(frame: pd.DataFrame) -> None:
+    (record,) = _records(tab_space(Material(frame)))
+    assert (record["kernel"], record["device"], record["target"]) == ("hopper_wgmma_fp8", "NVIDIA H200 SXM", "sm_90a")
+    counted = [record[name] for name in ("configs", "compiled", "refused", "failed", "spilling")]
+    assert counted == [3, 2, 1, 0, 1]
+    assert (record["most_registers"], record["fewest_multiplies"], record["most_multiplies"]) == (255, 5, 8)
+    assert record["compile_s"] == pytest.approx(3.5)
+
+
 def test_counted_loads_are_beside_modelled_ones(frame: pd.DataFrame) -> None:
     counted, *modelled = _records(tab_tile_loads(Material(frame)))
     assert (counted["device"], counted["evidence"]) == ("NVIDIA H200 SXM", "modelled and measured")
@@ -148,4 +158,4 @@ def test_provenance_lists_every_version_that_differs(frame: pd.DataFrame) -> Non
     records = {(r["device"], r["evidence"]): r for r in _records(tab_provenance(Material(other)))}
     assert records["NVIDIA H200 SXM", "measured"]["versions"] == "driver synthetic, jax 0.11.2 and 0.99"
     assert records["NVIDIA H200 SXM", "measured"]["other"] == 1
-    assert records["NVIDIA H200 SXM", "compiled"]["ok"] == 1
+    assert records["NVIDIA H200 SXM", "compiled"]["ok"] == 3

@@ -70,9 +70,10 @@ def test_an_unknown_key_is_a_fault(path, make_row):
 @pytest.mark.parametrize(
     ("version", "later"),
     [
-        ("1.0", ("tuning", "window_readings", "counters")),
-        ("1.1", ("window_readings", "counters")),
-        ("1.2", ("counters",)),
+        ("1.0", ("tuning", "window_readings", "counters", "space")),
+        ("1.1", ("window_readings", "counters", "space")),
+        ("1.2", ("counters", "space")),
+        ("1.3", ("space",)),
     ],
 )
 def test_rows_of_an_older_minor_version_are_read(path, make_row, version, later):
@@ -104,6 +105,28 @@ def test_a_counted_row_has_counters_and_no_timing(make_row, make_counters_row, c
         changes = {"timing": make_row().timing}
     with pytest.raises(ValueError, match=told):
         Row.model_validate(make_counters_row().model_dump() | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"status": "failed"}, "it is compiled, or has its reason"),
+        ({"reason": "synthetic"}, "it is compiled, or has its reason"),
+        ({"compile_s": None}, "it is compiled, or has its reason"),
+    ],
+)
+def test_a_config_of_a_space_is_compiled_or_says_why_not(make_space_row, changes, told):
+    data = make_space_row().model_dump()
+    data["space"]["configs"][0] |= changes
+    with pytest.raises(ValueError, match=told):
+        Row.model_validate(data)
+
+
+def test_only_an_ok_space_case_has_a_space(make_row, make_space_row):
+    row = make_space_row()
+    for data in (row.model_dump() | {"space": None}, make_row().model_dump() | {"space": row.space}):
+        with pytest.raises(ValueError, match="a space is of an ok space case"):
+            Row.model_validate(data)
 
 
 def test_what_is_timed_has_no_counters(make_row, make_counters_row):

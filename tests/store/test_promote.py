@@ -39,6 +39,10 @@ def test_counters_lie_apart_from_what_is_timed(make_counters_row):
     assert place(make_counters_row()) == Path("cpu-test/counters/hopper_wgmma_fp8.jsonl")
 
 
+def test_search_spaces_lie_apart_from_what_is_compiled_for_a_campaign(make_space_row):
+    assert place(make_space_row()) == Path("cpu-test/space/hopper_wgmma_fp8.jsonl")
+
+
 def test_promoting_twice_changes_nothing(tmp_path, record, make_row):
     raw = _raw(tmp_path, make_row(m=1))
     (first,) = promote(raw, record)

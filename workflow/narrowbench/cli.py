@@ -218,6 +218,23 @@ def compile_(
 
 
 @app.command()
+def space(
+    kernel: Annotated[str, typer.Option(help="Kernel to compile with every config that it offers.")],
+    config: Annotated[Path, typer.Option(help="Campaign that says for which.")] = ROOT / "configs" / "space.yaml",
+    raw: Annotated[Path, typer.Option(help="Folder of results; rows go to <device>/space/<kernel>.jsonl.")] = RAW,
+) -> None:
+    """Compile a kernel's whole search space for absent GPUs, and go on where the last run stopped."""
+    from narrowbench.config import load_campaign
+    from narrowbench.measure.space import run_space
+
+    for line in run_space(kernel, load_campaign(config), raw):
+        print(line, flush=True)
+    stamp = raw / "space" / f"{kernel}.done"
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.touch()
+
+
+@app.command()
 def collect(
     out: Annotated[Path, typer.Option(help="Parquet file to write.")],
     record: Annotated[Path, typer.Option(help="Folder of the data of record.")] = RECORD,

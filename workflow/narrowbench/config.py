@@ -244,6 +244,7 @@ class Campaign(Settings):
     seed: int = Field(0, ge=0)
     plan: dict[DeviceClass, list[PlanEntry]]
     compile: list[CompileEntry] = []
+    space: list[CompileEntry] = Field([], description="what is compiled with every config that the kernel offers")
     roof_modes: list[Mode] = Field(min_length=1)
     job_budget_s: PositiveFloat | None = Field(
         None, description="a job starts no further case after this; it names the rest"
@@ -261,7 +262,7 @@ class Campaign(Settings):
 
     def entries(self) -> list[PlanEntry | CompileEntry]:
         """Everything it plans, for whatever device."""
-        return [*chain(*self.plan.values()), *self.compile]
+        return [*chain(*self.plan.values()), *self.compile, *self.space]
 
     def jobs(self, device_class: DeviceClass) -> tuple[tuple[str, str], ...]:
         """Pairs of kernel and suite to measure on such a device, each once, in the plan's order."""
@@ -271,6 +272,10 @@ class Campaign(Settings):
     def compiled_kernels(self) -> tuple[str, ...]:
         """Kernels to compile for absent GPUs, each once."""
         return tuple(dict.fromkeys(kernel for entry in self.compile for kernel in entry.kernels))
+
+    def space_kernels(self) -> tuple[str, ...]:
+        """Kernels to compile with all of their configs, each once."""
+        return tuple(dict.fromkeys(kernel for entry in self.space for kernel in entry.kernels))
 
     def settings(self, device_class: DeviceClass, kernel: str, suite: str) -> tuple[Setting, ...]:
         """The settings at which that job measures each shape, each once, in the plan's order."""

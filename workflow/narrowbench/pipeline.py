@@ -37,7 +37,7 @@ def read_campaign(config: dict[str, Any]) -> Campaign:
     for entry in campaign.entries():
         for kernel in entry.kernels:
             kernel_module(kernel)
-    for entry in campaign.compile:
+    for entry in [*campaign.compile, *campaign.space]:
         for target in entry.targets:
             target_named(target)
     return campaign
@@ -82,6 +82,12 @@ def job_digest(kernel: str, suite: str) -> str:
 def compile_digest(kernel: str) -> str:
     """Sources that decide what a kernel's machine code is."""
     return sources_sha256(["narrowbench.measure.compiled", "narrowgemm.aot", kernel_module(kernel)])
+
+
+def space_digest(kernel: str) -> str:
+    """What can leave a search space something to compile, beside the campaign: shapes and the kernel's own code."""
+    files = sorted((CONFIGS / "suites").glob("compiled*.yaml"))
+    return hashlib.sha256(b"".join([kernel_sha256(kernel).encode(), *map(Path.read_bytes, files)])).hexdigest()
 
 
 @cache

@@ -1,6 +1,6 @@
 """Rows of kernels compiled for chips that need not be there: resources and instructions, and nothing run."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -8,13 +8,13 @@ from narrowbench.config import Campaign, load_suite
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.provenance import provenance_of
 from narrowbench.store import jsonl
-from narrowbench.store.rows import CompileCase, Compiled, Row
+from narrowbench.store.rows import CompileCase, Compiled, Provenance, Row
 from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.registry import Kernel, kernel_named
 from narrowgemm.problem import GemmProblem
 from narrowgemm.slug import slugged
-from narrowgemm.targets import target_named
+from narrowgemm.targets import Target, target_named
 
 
 def run_compile(kernel_name: str, campaign: Campaign, out: Path) -> dict[str, int]:
@@ -72,9 +72,7 @@ def _row(outcome: aot.Outcome, suite: str, host: LocalDevice) -> Row:
     case, code = outcome.case, outcome.code
     target = target_named(case.target)
     config = case.config if code is None else code.config
-    origin = provenance_of(host, ["narrowbench.measure.compiled"], case.kernel)
-    changes = {"device": slugged(target.kind), "device_kind": target.kind, "device_uuid_hash": None}
-    versions = origin.versions | ({} if code is None else code.versions)
+    versions = {} if code is None else code.versions
     return Row(
         case=CompileCase(kernel=case.kernel, suite=suite, config=config, **asdict(case.problem)),
         config=config,
@@ -95,5 +93,14 @@ def _row(outcome: aot.Outcome, suite: str, host: LocalDevice) -> Row:
             instructions=code.instructions,
             target=code.architecture,
         ),
-        provenance=origin.model_copy(update=changes | {"versions": versions}),
+        provenance=provenance_for(target, host, [__name__], case.kernel, versions),
     )
+
+
+def provenance_for(
+    target: Target, host: LocalDevice, modules: Sequence[str], kernel: str, versions: Mapping[str, str]
+) -> Provenance:
+    """Provenance of a row that `modules` made on `host` for a device that need not be there; `versions` are added."""
+    origin = provenance_of(host, modules, kernel)
+    changes = {"device": slugged(target.kind), "device_kind": target.kind, "device_uuid_hash": None}
+    return origin.model_copy(update=changes | {"versions": {**origin.versions, **versions}})

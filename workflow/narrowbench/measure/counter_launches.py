@@ -19,7 +19,9 @@ from narrowbench.measure.devices import device_named
 from narrowbench.measure.gemm import compiled_of, launch_of, prepared_sets
 from narrowbench.measure.launches import Platform, compile_launch
 from narrowbench.measure.nvidia import Cuda
-from narrowbench.store.rows import Accuracy, Compiled, CountersCase, Strict
+from narrowbench.store.counters import CountersCase
+from narrowbench.store.rows import Accuracy, Compiled
+from narrowbench.store.strict import Strict
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.api import chosen_config
 from narrowgemm.gemm.device import check_device

@@ -18,7 +18,8 @@ from narrowbench.measure.ncu import Ncu
 from narrowbench.measure.provenance import provenance_of
 from narrowbench.measure.runner import JobReport, missing
 from narrowbench.store import jsonl
-from narrowbench.store.rows import CountedKernel, Counters, CountersCase, Provenance, Row
+from narrowbench.store.counters import CountedKernel, Counters, CountersCase
+from narrowbench.store.rows import Provenance, Row
 from narrowgemm.errors import unknown_name
 from narrowgemm.gemm.registry import Kernel, check_formats, kernel_named
 from narrowgemm.problem import GemmProblem

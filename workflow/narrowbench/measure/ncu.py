@@ -15,7 +15,7 @@ from itertools import dropwhile
 from pathlib import Path
 
 from narrowbench.errors import CountersError
-from narrowbench.store.rows import CountedKernel, Metric
+from narrowbench.store.counters import CountedKernel, Metric
 
 #: What is asked for, as far as the GPU has it. Memory: bytes of DRAM, under two names by the age of the chip. L2:
 #: sectors of 32 bytes by who asks for them (tex: the multiprocessors; ltcfabric: the other half of a divided L2), and

@@ -26,7 +26,9 @@ from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
 from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
-from narrowbench.store.rows import CompileCase, CountersCase, GemmCase, Mode, RoofCase, Row, TuningCase
+from narrowbench.store.counters import CountersCase
+from narrowbench.store.rows import CompileCase, GemmCase, Mode, RoofCase, Row, TuningCase
+from narrowbench.store.space import SpaceCase
 from narrowgemm.errors import unknown_name
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.slug import slugged
@@ -282,7 +284,7 @@ def counts(row: Row) -> bool:
     if row.provenance.kernel_sha256 != kernel_sha256(case.kernel):
         return False
     chosen_by_hand = isinstance(case, CountersCase) and case.config is not None
-    return isinstance(case, TuningCase) or chosen_by_hand or not _is_tuned_since(row, case)
+    return isinstance(case, TuningCase | SpaceCase) or chosen_by_hand or not _is_tuned_since(row, case)
 
 
 def _is_tuned_since(row: Row, case: GemmCase | CountersCase) -> bool:

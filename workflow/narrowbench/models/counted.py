@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from narrowbench.store.rows import Counters, Metric
+from narrowbench.store.counters import Counters, Metric
 
 #: Bytes of an L2 sector, on every NVIDIA GPU since Maxwell (Nsight Compute, kernel profiling guide).
 SECTOR_BYTES = 32

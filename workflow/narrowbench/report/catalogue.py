@@ -34,6 +34,7 @@ TABLES = (
     "tab_energy",
     "tab_energy_ratios",
     "tab_compiled",
+    "tab_space",
     "tab_modelled",
     "tab_tile_loads",
     "tab_provenance",

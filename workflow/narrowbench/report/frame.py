@@ -7,7 +7,7 @@ the interval of a ratio needs both samples. A line is one case of one `origin`: 
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
@@ -67,7 +67,7 @@ _NEVER_NEGATIVE = {name for name, kind in _COLUMNS.items() if kind in (_REAL, _W
 }
 _CHOICES = {
     "origin": ("record", "local"),
-    "kind": ("gemm", "roof", "compile", "counters"),
+    "kind": ("gemm", "roof", "compile", "counters", "space"),
     "evidence": ("measured", "compiled", "interpreted", "modelled"),
     "status": ("ok", "unsupported", "failed", "unstable"),
     "mode": ("burst", "sustained"),
@@ -95,8 +95,11 @@ SCHEMA = pa.DataFrameSchema(
 
 
 def collect(rows: Iterable[Row], origin: Origin) -> pd.DataFrame:
-    """The rows as a frame of `SCHEMA`, a line a row, sorted by case. Searches of the tuner are no results: left out."""
-    lines = [_line(row, origin) for row in rows if not isinstance(row.case, TuningCase)]
+    """The rows as a frame of `SCHEMA`, a line a row, sorted by case; of a search space a line a config.
+
+    Searches of the tuner are no results: left out.
+    """
+    lines = [line for row in rows if not isinstance(row.case, TuningCase) for line in _lines(row, origin)]
     return _in_order([pd.DataFrame(lines)])
 
 
@@ -131,6 +134,16 @@ def _typed(frame: pd.DataFrame) -> pd.DataFrame:
     for name in typed.columns.intersection([name for name, kind in _COLUMNS.items() if kind == _LIST]):
         typed[name] = typed[name].where(typed[name].notna(), None)
     return typed
+
+
+def _lines(row: Row, origin: Origin) -> Iterator[dict[str, Any]]:
+    line = _line(row, origin)
+    if row.space is None:
+        yield line
+        return
+    for config in row.space.configs:
+        texts = {"config": _json(config.config), "instructions": _json(config.multiplies), "target": row.space.target}
+        yield line | config.model_dump(exclude={"multiplies"}) | texts
 
 
 def _line(row: Row, origin: Origin) -> dict[str, Any]:

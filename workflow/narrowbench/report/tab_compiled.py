@@ -32,7 +32,7 @@ def table(material: Material) -> Table:
         count("loads", "bulk loads"),
     ]
     frame = material.origin("record")
-    lines = frame[(frame.evidence == "compiled") & (frame.status == "ok")]
+    lines = frame[(frame.kind == "compile") & (frame.status == "ok")]
     rows = [
         _row(material, line)
         for kernel in in_legend_order(lines.kernel)

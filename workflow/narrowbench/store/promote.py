@@ -55,8 +55,8 @@ def place(row: Row) -> Path:
         return device / "roofs.jsonl"
     if case.kind == "compile":
         return device / case.kernel / "compiled.jsonl"
-    if case.kind == "counters":
-        return device / "counters" / f"{case.kernel}.jsonl"
+    if case.kind == "counters" or case.kind == "space":
+        return device / case.kind / f"{case.kernel}.jsonl"
     if case.kind == "tuning":
         return device / "tuning" / case.kernel / f"{case.suite}.jsonl"
     return device / case.kernel / f"{case.suite}.jsonl"

@@ -7,8 +7,6 @@ stand-in values. Units are SI and end the names. Statistics are computed on read
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     FiniteFloat,
     NonNegativeFloat,
@@ -18,37 +16,18 @@ from pydantic import (
     model_validator,
 )
 
+from narrowbench.store.counters import Counters, CountersCase
+from narrowbench.store.space import Space, SpaceCase
+from narrowbench.store.strict import OnProblem, Strict
 from narrowgemm.problem import GemmProblem
 
 #: Major breaks readers, minor adds fields.
-SCHEMA_VERSION: Final = "1.3"
+SCHEMA_VERSION: Final = "1.4"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
 Scope = Literal["board", "package"]
 Status = Literal["ok", "unsupported", "failed", "unstable"]
-
-
-class Strict(BaseModel):
-    """A record that refuses unknown keys and cannot be changed once made."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-
-class _OnProblem(Strict):
-    """What is done to one GEMM by one kernel."""
-
-    kernel: str
-    m: PositiveInt
-    n: PositiveInt
-    k: PositiveInt
-    a_format: str
-    b_format: str
-    out_format: str
-
-    @property
-    def problem(self) -> GemmProblem:
-        return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
 
 
 class GemmCase(Strict):
@@ -95,7 +74,7 @@ class RoofCase(Strict):
     mode: Mode
 
 
-class CompileCase(_OnProblem):
+class CompileCase(OnProblem):
     """One GEMM compiled for a device that need not be there: no data, no mode, nothing run."""
 
     kind: Literal["compile"] = "compile"
@@ -124,16 +103,7 @@ class TuningCase(Strict):
         return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
 
 
-class CountersCase(_OnProblem):
-    """Hardware counters of one launch of a GEMM under a profiler, which replays it: nothing is timed."""
-
-    kind: Literal["counters"] = "counters"
-    distribution: str
-    seed: int
-    config: dict[str, object] | None = Field(description="what was asked for; null: what the kernel chooses itself")
-
-
-Case = Annotated[GemmCase | RoofCase | CompileCase | TuningCase | CountersCase, Field(discriminator="kind")]
+Case = Annotated[GemmCase | RoofCase | CompileCase | TuningCase | CountersCase | SpaceCase, Field(discriminator="kind")]
 
 
 class Spread(Strict):
@@ -187,7 +157,7 @@ class Timing(Strict):
     rotation_sets: PositiveInt
     rotation_bytes: PositiveInt
     stop_rule: StopRule
-    dropped: list[Dropped] = []
+    dropped: list[Dropped] = Field([])
 
     @model_validator(mode="after")
     def _as_many_counts_as_samples(self) -> Self:
@@ -297,29 +267,6 @@ class Tuning(Strict):
     protocol_sha256: str = Field(description="digest of how configs were timed")
 
 
-class Metric(Strict):
-    """One metric as the profiler prints it."""
-
-    value: FiniteFloat
-    unit: str
-
-
-class CountedKernel(Strict):
-    """One kernel of a launch, and its metrics by the profiler's own names."""
-
-    name: str
-    metrics: dict[str, Metric]
-
-
-class Counters(Strict):
-    """What a profiler counted in one launch."""
-
-    kernels: list[CountedKernel] = Field(min_length=1, description="of one launch, in order")
-    missing: dict[str, str] = Field(description="metric that was asked for -> why it has no value")
-    cache_control: str = Field(description="as the profiler calls it; all: caches are emptied before each pass")
-    clock_control: str
-
-
 class Provenance(Strict):
     """Where the row comes from."""
 
@@ -340,7 +287,7 @@ class Provenance(Strict):
 class Row(Strict):
     """One case's result. `status` ok has timing and accuracy; any other status has its reason."""
 
-    schema_version: Literal["1.0", "1.1", "1.2", "1.3"] = SCHEMA_VERSION
+    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4"] = SCHEMA_VERSION
     case: Case
     config: dict[str, object] | None = None
     tuned_table_sha256: str | None = None
@@ -360,6 +307,7 @@ class Row(Strict):
     compile: Compiled | None = None
     tuning: Tuning | None = Field(None, description="of a tuning case: `config` and `timing` are of the best trial")
     counters: Counters | None = Field(None, description="of a counters case, which has no timing")
+    space: Space | None = Field(None, description="of a space case: what became of each config")
     provenance: Provenance
 
     @model_validator(mode="after")
@@ -373,6 +321,8 @@ class Row(Strict):
             self._check_measured()
         if self.counters is not None and (self.case.kind != "counters" or self.timing is not None):
             raise ValueError("counters are of a counters case, which is not timed")
+        if (self.space is not None) != (self.case.kind == "space" and self.status == "ok"):
+            raise ValueError("a space is of an ok space case, which has one")
         if self.status == "unstable" and self.timing is not None:
             raise ValueError("an unstable row carries no statistics; its samples are in the reason's log")
         return self
