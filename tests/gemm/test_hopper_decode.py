@@ -135,7 +135,13 @@ def test_candidates_are_admitted(shape: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "splits", "tile_n"),
-    [((16, 28672, 8192), 1, 256), ((16, 8192, 8192), 2, 128), ((16, 8192, 28672), 2, 128), ((16, 4096, 4096), 4, 128)],
+    [
+        ((16, 28672, 8192), 1, 256),
+        ((16, 8192, 8192), 2, 128),
+        ((16, 8192, 28672), 2, 128),
+        ((64, 8192, 28672), 2, 128),
+        ((16, 4096, 4096), 2, 128),
+    ],
 )
 def test_the_first_guess_splits_k_where_tiles_are_few(shape: tuple[int, int, int], splits: int, tile_n: int) -> None:
     problem = GemmProblem(*shape, *E4M3)

@@ -141,12 +141,16 @@ def _is_admitted(kernel: str, problem: GemmProblem, config: Config) -> bool:
 
 #: The memory's 4.19 TB/s at 1.7 GHz.
 _MEMORY_BYTES_PER_CYCLE = 2440
-#: What one multiprocessor takes: a first kernel took 23 to 31 on 64 of them, for K in two parts was quicker there.
+#: What one multiprocessor takes: 23 to 31 on 64 of them.
 _BYTES_PER_CYCLE = 30
+#: From the request for a stage to its first byte. A stage is given back when the next one has come, so one less than
+#: there are is on its way: fitted to configs of two and three stages on an H200 (docs/performance.md).
+_LATENCY_CYCLES = 1500
 #: What reading A again from the L2 costs, of what a byte of memory costs: two points of a first kernel, M = 16 and 64.
 _A_SHARE = 0.25
-#: Clusters that run at once on 132 multiprocessors in groups of 16 and 18, by their size.
-_CLUSTERS = {1: 132, 2: 66, 4: 32, 8: 16}
+#: Clusters that run at once, by their size. On an H200 32 of four took two waves: some group of multiprocessors has a
+#: few that make no whole cluster; eight were not tried.
+_CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 10}
 #: Not measured, of the same order as for the dense kernels.
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18
 _EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1000, 20  # the cycles for each doubling of the cluster
@@ -157,9 +161,10 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     """Cycles of the whole grid: of all bytes through the memory, or of the busiest multiprocessor's, and of the end."""
     tiles = ceil_div(problem.n, config.tile_n)
     waves = ceil_div(tiles, _CLUSTERS[config.splits])
-    k = ceil_div(ceil_div(problem.k, config.tile_k), config.splits) * config.tile_k
+    steps = ceil_div(ceil_div(problem.k, config.tile_k), config.splits)
     memory = problem.k * (problem.n + _A_SHARE * tiles * config.tile_m) / _MEMORY_BYTES_PER_CYCLE
-    busiest = waves * k * (config.tile_n + config.tile_m) / _BYTES_PER_CYCLE
+    arriving = _stage_bytes(config) / _BYTES_PER_CYCLE
+    busiest = waves * steps * max(arriving, (_LATENCY_CYCLES + arriving) / (config.stages - 1))
     end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE
     if config.splits > 1:
         end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
