@@ -57,7 +57,7 @@ KERNELS: dict[str, KernelStyle] = {
         {
             "hopper_wgmma_bf16": (BF16, "o"),
             "hopper_wgmma_fp8": (FP8, "^"),
-            "hopper_wgmma_fp8_decode": (FP8, "*"),
+            "hopper_wgmma_fp8_decode": (FP8, "p"),
             "hopper_wgmma_fp8_block128": (FP8_BLOCK, "<"),
             "hopper_wgmma_w6a16": (FP6, "h"),
             "hopper_wgmma_w6a8": (FP6, "P"),
