@@ -97,14 +97,14 @@ def count(ncu: Ncu, command: Sequence[str], environment: Mapping[str, str], log:
     Raises CountersError, with what helps, where the command fails or nothing was counted.
     """
     arguments = [
-        *(ncu.path, "--csv", "--page", "raw", "--print-units", "base", "--print-metric-name", "name"),
+        *(ncu.path, "--csv", "--page", "raw", "--print-units", "base"),
         *("--log-file", str(log), "--profile-from-start", "off", "--target-processes", "application-only"),
         *("--replay-mode", "kernel", "--cache-control", CACHE_CONTROL, "--clock-control", CLOCK_CONTROL),
         *("--metrics", ",".join(ncu.metrics)),
     ]
     done = _run([*arguments, *command], environment)
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    said = f"{done.stderr}\n{text}"
+    said = f"{done.stdout}\n{done.stderr}\n{text}"
     if _NO_PERMISSION in said:
         raise CountersError(
             f"ncu: may not read the counters of this GPU ({_NO_PERMISSION}); run it as root, or load the driver with "
