@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -87,3 +89,39 @@ def test_a_damaged_source_promotes_nothing(tmp_path, record, make_row):
 def test_nothing_to_promote_is_said(tmp_path, record):
     with pytest.raises(StoreError, match="nothing to promote"):
         promote([tmp_path / "absent.jsonl"], record)
+
+
+def test_a_disk_that_fills_half_way_leaves_the_old_record(tmp_path, record, make_row):
+    """A limit on the size of files stands in for the disk's end; the second file is too long for it."""
+    rows = [make_row(m=1), *(make_row(m=m, suite="other") for m in range(1, 9))]
+    promote(_raw(tmp_path, make_row(m=2), make_row(m=9, suite="other")), record)
+    before = {path: path.read_bytes() for path in record.rglob("*") if path.is_file()}
+    program = (
+        "import resource, sys; from pathlib import Path; from narrowbench.store.promote import promote\n"
+        f"resource.setrlimit(resource.RLIMIT_FSIZE, ({3 * len(rows[0].model_dump_json())},) * 2)\n"
+        "promote([Path(sys.argv[1])], Path(sys.argv[2]))"
+    )
+    (raw,) = _raw(tmp_path, *rows)
+    run = subprocess.run([sys.executable, "-c", program, raw, record], capture_output=True, text=True, timeout=120)
+    assert "File too large" in run.stderr
+    assert {path: path.read_bytes() for path in record.rglob("*") if path.is_file()} == before
+
+
+def test_two_at_once_lose_no_row(tmp_path, record, make_row):
+    """Each of two processes promotes rows of its own into the same file, one by one."""
+    program = (
+        "import sys; from pathlib import Path; from narrowbench.store.promote import promote\n"
+        "for path in sys.argv[2:]: promote([Path(path)], Path(sys.argv[1]), allow_dirty=True)"
+    )
+    running = []
+    for first in (1, 101):
+        paths = [tmp_path / f"{m}.jsonl" for m in range(first, first + 20)]
+        for m, path in enumerate(paths, start=first):
+            jsonl.append(path, make_row(m=m))
+        running.append(subprocess.Popen([sys.executable, "-c", program, record, *paths], stderr=subprocess.PIPE))
+    for process in running:
+        _, error = process.communicate(timeout=120)
+        assert process.returncode == 0, error
+    (path,) = record.rglob("*.jsonl")
+    assert sorted(row.case.m for row in jsonl.read([path])) == [*range(1, 21), *range(101, 121)]
+    assert [found.name for found in path.parent.iterdir()] == ["smoke.jsonl"]

@@ -20,8 +20,11 @@ from narrowbench.errors import StoreError
 from narrowbench.models.counted import counted
 from narrowbench.models.statistics import Summary, summarise
 from narrowbench.store.rows import Case, Clocks, Energy, RoofCase, Row, Spread, TuningCase, WindowReading
+from narrowbench.store.whole import whole
 
 Origin = Literal["record", "local"]
+
+_TOLD_FAULTS = 5
 
 _TEXT, _WHOLE, _REAL, _TRUTH, _LIST = "string", "Int64", "float64", "boolean", "object"
 
@@ -110,16 +113,24 @@ def join(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 def write(frame: pd.DataFrame, path: Path) -> None:
     """Check a frame and store it as Parquet. Raises pandera's SchemaErrors that lists every fault."""
-    SCHEMA.validate(frame, lazy=True).to_parquet(path, index=False)
+    checked = SCHEMA.validate(frame, lazy=True)
+    with whole(path) as draft, draft.open("wb") as file:
+        checked.to_parquet(file, index=False)
 
 
 def load(path: Path) -> pd.DataFrame:
-    """The frame of a Parquet file, checked. Raises StoreError, which lists columns and faults, for any other table."""
-    try:
-        return SCHEMA.validate(_typed(pd.read_parquet(path)), lazy=True)
-    except pandera.errors.SchemaErrors as error:
-        faults = error.failure_cases[["column", "check", "failure_case"]].drop_duplicates().to_string(index=False)
-        raise StoreError(f"{path} is no frame of results, or of another version; collect it again\n{faults}") from error
+    """The frame of a Parquet file, checked. Raises StoreError, with the first faults, for a file that holds something
+    else, and OSError for one that cannot be read."""
+    with path.open("rb") as file:
+        try:
+            return SCHEMA.validate(_typed(pd.read_parquet(file)), lazy=True)
+        except pandera.errors.SchemaErrors as error:
+            cases = error.failure_cases[["column", "check", "failure_case"]].drop_duplicates()
+            faults = cases.head(_TOLD_FAULTS).to_string(index=False)
+            more = f"\nand {len(cases) - _TOLD_FAULTS} more" if len(cases) > _TOLD_FAULTS else ""
+        except (ValueError, TypeError, OSError) as error:  # of damage, as pandas and pyarrow tell it
+            faults, more = str(error), ""
+    raise StoreError(f"{path} is no frame of results, or of another version; collect it again\n{faults}{more}")
 
 
 def _in_order(frames: Sequence[pd.DataFrame]) -> pd.DataFrame:

@@ -25,6 +25,7 @@ from narrowbench.report.select import CONSTANT, Place, Reading, at, is_native, o
 from narrowbench.report.tab_gemm import RoofShares
 from narrowbench.report.tab_summary import table as summary
 from narrowbench.report.units import quantity, rate_prefix, scientific
+from narrowbench.store.whole import write_text
 
 
 @dataclass(frozen=True)
@@ -76,8 +77,7 @@ def write(frame: Path, out: Path) -> None:
     head = "// Generated from the record by `narrowbench numbers`: every figure that the paper's text cites."
     parts = {"numbers": lines, "devices": devices, "claims": claims}
     text = [head, *(line for name, part in parts.items() for line in (f"#let {name} = (", *part, ")")), ""]
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("\n".join(text), encoding="utf-8", newline="\n")
+    write_text(out, "\n".join(text))
 
 
 def _quoted(text: str) -> str:

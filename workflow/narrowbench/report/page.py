@@ -6,10 +6,12 @@ from pathlib import Path
 
 import pandas as pd
 
+from narrowbench.errors import StoreError
 from narrowbench.report.catalogue import LOCAL_FIGURES
 from narrowbench.report.load import Material
 from narrowbench.report.select import timed
 from narrowbench.report.tables import Column, Table
+from narrowbench.store.whole import write_text
 
 _STYLE = """
 body { font: 15px/1.45 sans-serif; max-width: 1080px; margin: 2em auto; padding: 0 1em; color: #222 }
@@ -22,18 +24,18 @@ def write(frame: Path, out: Path, figures: Path) -> None:
     """Write the page of a stored frame; `figures` holds the SVGs of `LOCAL_FIGURES`."""
     material = Material.load(frame)
     local = material.origin("local")
+    images = [f"<h2>{escape(stem)}</h2>{_image(figures / f'{stem}.svg')}" for stem in LOCAL_FIGURES]
     parts = [
         "<h1>narrowgemm: this machine's run beside the record</h1>",
         f"<p>{len(local)} rows of this machine, {len(material.origin('record'))} rows of record.</p>",
         "<h2>Explorer</h2>",
         _explorer(material),
-        *(f"<h2>{escape(stem)}</h2>{_image(figures / f'{stem}.svg')}" for stem in LOCAL_FIGURES),
+        *images,
         "<h2>What gave no result here, and why</h2>",
         table_html(_without_result(material, local)),
     ]
     head = f'<head><meta charset="utf-8"><title>narrowgemm</title><style>{_STYLE}</style></head>'
-    out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(f'<!DOCTYPE html><html lang="en">{head}<body>{"".join(parts)}</body></html>\n', encoding="utf-8")
+    write_text(out, f'<!DOCTYPE html><html lang="en">{head}<body>{"".join(parts)}</body></html>\n')
 
 
 def table_html(table: Table) -> str:
@@ -54,6 +56,9 @@ def _explorer(material: Material) -> str:
 
 
 def _image(path: Path) -> str:
+    if not path.is_file():
+        draw = f"narrowbench figure {path.stem} --frame ... --out {path.parent}"
+        raise StoreError(f"{path}: no such figure, which the page shows; draw it with `{draw}`")
     content = base64.b64encode(path.read_bytes()).decode("ascii")
     return f'<img alt="{escape(path.stem)}" src="data:image/svg+xml;base64,{content}">'
 

@@ -18,6 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from narrowbench.report.kernels import GREY, in_legend_order, kernel_style
+from narrowbench.store.whole import whole
 
 Evidence = Literal["measured", "modelled"]
 
@@ -144,7 +145,6 @@ def house() -> Iterator[None]:
 
 def save(figure: Figure, stem: str, folder: Path) -> list[Path]:
     """Write a figure as PDF, SVG and PNG; no dates and no versions inside, so that equal figures are equal bytes."""
-    folder.mkdir(parents=True, exist_ok=True)
     nothing: dict[str, dict[str, Any]] = {
         "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
         "svg": {"Creator": None, "Date": None, "Format": None, "Type": None},
@@ -155,6 +155,7 @@ def save(figure: Figure, stem: str, folder: Path) -> list[Path]:
     paths = []
     for suffix, metadata in nothing.items():
         path = folder / f"{stem}.{suffix}"
-        figure.savefig(path, metadata=metadata)
+        with whole(path) as draft:
+            figure.savefig(draft, format=suffix, metadata=metadata)
         paths.append(path)
     return paths

@@ -10,6 +10,7 @@ import pandas as pd
 
 from narrowbench.report.select import Reading
 from narrowbench.report.units import number, prefixed
+from narrowbench.store.whole import whole, write_text
 
 #: What stands where nothing is known.
 MISSING = "–"
@@ -108,12 +109,11 @@ def _bracketed(low: str, high: str) -> str:
 
 def save(table: Table, stem: str, folder: Path) -> list[Path]:
     """Write a table in its four forms."""
-    folder.mkdir(parents=True, exist_ok=True)
     forms = {".tex": latex(table, stem), ".md": markdown(table), ".typ": typst(table)}
     paths = [folder / f"{stem}{suffix}" for suffix in forms]
     for path, text in zip(paths, forms.values(), strict=True):
-        path.write_text(text, encoding="utf-8", newline="\n")
-    with (folder / f"{stem}.csv").open("w", encoding="utf-8", newline="") as file:
+        write_text(path, text)
+    with whole(folder / f"{stem}.csv") as draft, draft.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow([name for column in table.columns for name in column.names])
         for row in table.rows:

@@ -1,14 +1,17 @@
 """Raw results into the data of record. Nothing else writes there."""
 
+import fcntl
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from narrowbench.errors import StoreError
 from narrowbench.store import jsonl
 from narrowbench.store.rows import Row
+from narrowbench.store.whole import whole
 
 
 @dataclass(frozen=True)
@@ -40,11 +43,13 @@ def promote(
     by_file: dict[Path, list[Row]] = {}
     for row in rows:
         by_file.setdefault(record / place(row), []).append(row)
-    merged = {path: _merge(jsonl.read([path]), new) for path, new in by_file.items()}
-    if not replace:
-        _check_unreplaced(merged)
-    for path, merge in merged.items():
-        _write(path, merge.rows)
+    with _locked(record):
+        merged = {path: _merge(jsonl.read([path]), new) for path, new in by_file.items()}
+        if not replace:
+            _check_unreplaced(merged)
+        with ExitStack() as drafts:
+            for path, merge in merged.items():
+                _write(drafts.enter_context(whole(path)), merge.rows)
     return [Promotion(path, merge.added, merge.unchanged, len(merge.replaced)) for path, merge in merged.items()]
 
 
@@ -106,12 +111,21 @@ def _check_unreplaced(merged: dict[Path, _Merge]) -> None:
         )
 
 
-def _write(path: Path, rows: list[Row]) -> None:
-    """Write through a second file, so that a crash leaves either the old record or the new one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_suffix(".draft")
+def _write(draft: Path, rows: list[Row]) -> None:
+    """Write to the disk, so that a crash after the draft is moved finds all of it."""
     with draft.open("w", encoding="utf-8") as file:
         file.writelines(row.model_dump_json() + "\n" for row in rows)
         file.flush()
         os.fsync(file.fileno())
-    draft.replace(path)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Only this process promotes into the folder within the block; another waits, lest one undo the other's rows."""
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
