@@ -94,6 +94,9 @@ def test_operands_that_do_not_fit_are_refused_with_both_shapes() -> None:
         narrowgemm.gemm(A[:0], B)
     with pytest.raises(ValueError, match="out_dtype int8 is not one of float32, bfloat16"):
         narrowgemm.gemm(A, B, out_dtype=jnp.int8)
+    for none in ("f32", None, object()):
+        with pytest.raises(ValueError, match="is not one of float32, bfloat16"):
+            narrowgemm.gemm(A, B, out_dtype=none)
 
 
 def test_an_unknown_kernel_is_named_with_its_neighbours() -> None:

@@ -121,12 +121,16 @@ def gemm_quantized(
     return out
 
 
-def _problem(a: QuantizedArray, b: QuantizedArray | ShuffledWeights, out_dtype: DTypeLike) -> GemmProblem:
+def _problem(a: QuantizedArray, b: QuantizedArray | ShuffledWeights, out_dtype: Any) -> GemmProblem:
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"gemm: a has shape {a.shape} and b {b.shape}: their K, the second axis of each, differ")
-    dtype = np.dtype(out_dtype)
+    try:
+        dtype = None if out_dtype is None else np.dtype(out_dtype)  # NumPy takes None for float64
+    except TypeError:
+        dtype = None
     if dtype not in _OUT_FORMAT_OF:
-        raise ValueError(f"gemm: out_dtype {dtype} is not one of {', '.join(map(str, _OUT_FORMAT_OF))}")
+        known = ", ".join(map(str, _OUT_FORMAT_OF))
+        raise ValueError(f"gemm: out_dtype {out_dtype if dtype is None else dtype} is not one of {known}")
     return GemmProblem(a.shape[0], b.shape[0], a.shape[1], a.format, b.format, _OUT_FORMAT_OF[dtype])
 
 
