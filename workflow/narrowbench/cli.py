@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from narrowbench.config import ROOT
+from narrowbench.errors import os_error_text
 from narrowbench.store.rows import Mode
 from narrowgemm.errors import UnsupportedError
 
@@ -25,13 +26,14 @@ Frame = Annotated[Path, typer.Option(help="Frame of results, as `collect` writes
 
 
 def main() -> None:
-    """Run a command. A user's mistake ends with one message and status 2; a bug ends with its traceback."""
+    """Run a command. What the user can mend ends with one message and status 2; a bug ends with its traceback."""
     try:
         app()
-    except (ValueError, UnsupportedError) as error:
-        if "--traceback" in sys.argv:
+    except (ValueError, UnsupportedError, OSError) as error:
+        is_of_a_library = isinstance(error, OSError) and error.errno is None
+        if "--traceback" in sys.argv or is_of_a_library:
             raise
-        print(f"narrowbench: {error}", file=sys.stderr)
+        print(f"narrowbench: {os_error_text(error) if isinstance(error, OSError) else error}", file=sys.stderr)
         sys.exit(2)
 
 
@@ -54,11 +56,12 @@ def measure(
     """Measure what is not yet in the file, one row a case, and stamp the file once every case has its row."""
     if (kernel is None) != (suite is None) or roofs == (kernel is not None):
         raise ValueError("measure: give either --kernel and --suite, or --roofs")
-    from narrowbench.config import load_campaign, load_protocol
+    from narrowbench.config import load_protocol
     from narrowbench.measure import runner
     from narrowbench.measure.devices import device_named
+    from narrowbench.pipeline import campaign_of
 
-    campaign = load_campaign(config)
+    campaign = campaign_of(config)
     protocol = load_protocol(campaign)
     found = device_named(device)
     if kernel is not None and suite is not None:
@@ -78,16 +81,17 @@ def campaign(
     device: Annotated[str, typer.Option(help="Slug of a device of this machine; `doctor` lists them.")],
     config: Annotated[Path, typer.Option(help="Campaign to go through.")] = ROOT / "configs" / "record.yaml",
     raw: Annotated[Path, typer.Option(help="Folder of results to append to.")] = RAW,
-    budget_s: Annotated[float | None, typer.Option(help="Seconds after which no case is begun.")] = None,
+    budget_s: Annotated[float | None, typer.Option(min=0, help="Seconds after which no case is begun.")] = None,
     kernel: Annotated[list[str] | None, typer.Option(help="Of this kernel alone; may be given several times.")] = None,
     suite: Annotated[list[str] | None, typer.Option(help="Of this suite alone; may be given several times.")] = None,
 ) -> None:
     """Measure a whole campaign, or part of it, on one device in one process, and go on where the last run stopped."""
-    from narrowbench.config import load_campaign, load_protocol
+    from narrowbench.config import load_protocol
     from narrowbench.measure import runner
     from narrowbench.measure.devices import device_named
+    from narrowbench.pipeline import campaign_of
 
-    planned = load_campaign(config)
+    planned = campaign_of(config)
     part = runner.Part(kernel, suite)
     for out, report in runner.run_campaign(device_named(device), planned, load_protocol(planned), raw, budget_s, part):
         print(f"{out}: {_counted(report.done)}, {report.skipped} already there, {len(report.left)} left", flush=True)
@@ -98,10 +102,11 @@ def plan(
     config: Annotated[Path, typer.Option(help="Campaign to look at.")] = ROOT / "configs" / "record.yaml",
 ) -> None:
     """Say how many cases a campaign has and how long sampling them takes, by class of device and job."""
-    from narrowbench.config import load_campaign, load_protocol
+    from narrowbench.config import load_protocol
     from narrowbench.models.boardtime import told
+    from narrowbench.pipeline import campaign_of
 
-    planned = load_campaign(config)
+    planned = campaign_of(config)
     for line in told(planned, load_protocol(planned)):
         print(line)
 
@@ -120,12 +125,13 @@ def versus(
     out: Annotated[Path | None, typer.Option(help="File to append to; below results/raw if left out.")] = None,
 ) -> None:
     """Measure kernels against each other on one shape, taking turns in random order, and print their ratios."""
-    from narrowbench.config import load_campaign, load_protocol
+    from narrowbench.config import load_protocol
     from narrowbench.measure import runner
     from narrowbench.measure.devices import device_named
+    from narrowbench.pipeline import campaign_of
     from narrowbench.store import jsonl
 
-    protocol = load_protocol(load_campaign(config))
+    protocol = load_protocol(campaign_of(config))
     out = out or RAW / device / "interleaved.jsonl"
     modes: tuple[Mode, ...] = (mode,) if mode else ("burst", "sustained")
     runner.run_compare(device_named(device), kernels, shape, modes, protocol, out, out_format, distribution)
@@ -163,7 +169,7 @@ def tune(
     kernel: Annotated[list[str], typer.Option(help="Kernel to tune; may be given several times.")],
     suite: Annotated[list[str], typer.Option(help="Suite of shapes to tune for; may be given several times.")],
     top: Annotated[int | None, typer.Option(min=1, help="Try so many of the kernel's first guesses; else all.")] = None,
-    budget_s: Annotated[float | None, typer.Option(help="Begin no further shape after so many seconds.")] = None,
+    budget_s: Annotated[float | None, typer.Option(min=0, help="Begin no further shape after so many seconds.")] = None,
     operands: Annotated[
         tuple[str, str] | None, typer.Option(help="Formats of a and b; else the kernel's first.")
     ] = None,
@@ -196,10 +202,13 @@ def tune_tables(
     from narrowbench.measure.tuned import write_tables
     from narrowbench.store import jsonl
 
-    sources = sources or sorted(RAW.glob("*/tuning/*/*.jsonl"))
+    sources = _named(sources) or sorted(RAW.glob("*/tuning/*/*.jsonl"))
     if not sources:
         raise ValueError(f"tune-tables: no search below {RAW}; run `narrowbench tune` first, or name files")
-    for line in write_tables(jsonl.read(sources)):
+    written = write_tables(jsonl.read(sources))
+    if not written:
+        raise ValueError(f"tune-tables: no search in {len(sources)} files has found a config; run `narrowbench tune`")
+    for line in written:
         print(line)
 
 
@@ -210,11 +219,14 @@ def compile_(
     config: Annotated[Path, typer.Option(help="Campaign that says for which.")] = ROOT / "configs" / "main.yaml",
 ) -> None:
     """Compile a kernel for absent GPUs: a row of resources and instructions for each shape, config and target."""
-    from narrowbench.config import load_campaign
     from narrowbench.measure.compiled import run_compile
+    from narrowbench.pipeline import campaign_of
+    from narrowbench.store.whole import whole
 
-    out.unlink(missing_ok=True)
-    print(f"{out}: {_counted(run_compile(kernel, load_campaign(config), out))}")
+    campaign = campaign_of(config)
+    with whole(out) as draft:
+        counted = _counted(run_compile(kernel, campaign, draft))
+    print(f"{out}: {counted}")
 
 
 @app.command()
@@ -224,10 +236,10 @@ def space(
     raw: Annotated[Path, typer.Option(help="Folder of results; rows go to <device>/space/<kernel>.jsonl.")] = RAW,
 ) -> None:
     """Compile a kernel's whole search space for absent GPUs, and go on where the last run stopped."""
-    from narrowbench.config import load_campaign
     from narrowbench.measure.space import run_space
+    from narrowbench.pipeline import campaign_of
 
-    for line in run_space(kernel, load_campaign(config), raw):
+    for line in run_space(kernel, campaign_of(config), raw):
         print(line, flush=True)
     stamp = raw / "space" / f"{kernel}.done"
     stamp.parent.mkdir(parents=True, exist_ok=True)
@@ -244,13 +256,16 @@ def collect(
     from narrowbench.report import frame, roofs
     from narrowbench.store import jsonl
 
+    if not record.exists():
+        raise ValueError(f"{record}: no such folder of results; name it, or run this in the checkout")
     frames = [frame.collect(jsonl.newest(jsonl.read(_files(record))), "record")]
     if raw:
         frames.append(frame.collect(jsonl.newest(jsonl.read(_files(*raw))), "local"))
     joined = frame.join(frames)
     roofs.check(joined)
-    out.parent.mkdir(parents=True, exist_ok=True)
     frame.write(joined, out)
+    counts = joined.origin.value_counts()
+    print(f"{out}: " + (", ".join(f"{count} rows {origin}" for origin, count in counts.items()) or "no rows"))
 
 
 @app.command()
@@ -263,7 +278,7 @@ def promote(
     """Merge results of this machine into the data of record."""
     from narrowbench.store.promote import promote as merge
 
-    for promotion in merge(sources or _files(RAW), record, replace=replace, allow_dirty=allow_dirty):
+    for promotion in merge(_named(sources) or _files(RAW), record, replace=replace, allow_dirty=allow_dirty):
         print(promotion)
 
 
@@ -354,8 +369,19 @@ def schema() -> None:
     print(json.dumps(campaign_schema(), indent=2, ensure_ascii=False))
 
 
+def _named(sources: list[Path] | None) -> list[Path] | None:
+    """The files that were named. Raises OSError for one that cannot be read."""
+    for path in sources or ():
+        path.open("rb").close()
+    return sources
+
+
 def _files(*folders: Path) -> list[Path]:
-    return sorted(path for folder in folders for path in folder.rglob("*.jsonl"))
+    """Files of rows below folders; one that is not there has none."""
+    for folder in folders:
+        if folder.exists() and not folder.is_dir():
+            raise ValueError(f"{folder}: is a file where a folder of results is wanted; name a folder")
+    return sorted(path for folder in folders for path in folder.rglob("*.jsonl") if not path.is_dir())
 
 
 def _counted(statuses: dict[str, int]) -> str:

@@ -19,6 +19,7 @@ from pydantic import (
 
 from narrowbench.errors import ConfigError
 from narrowbench.store.rows import Mode
+from narrowbench.store.strict import MOST, Extent
 from narrowgemm.errors import unknown_name
 from narrowgemm.formats.spec import format_named
 from narrowgemm.problem import OUT_FORMATS
@@ -142,9 +143,9 @@ class ShapeEntry(Settings):
     """One layer, or one plain shape, at one or more extents of M."""
 
     name: str = Field(pattern=r"^[a-z0-9][a-z0-9_.-]*$")
-    m: list[PositiveInt] = Field(min_length=1)
-    n: PositiveInt
-    k: PositiveInt
+    m: list[Extent] = Field(min_length=1)
+    n: Extent
+    k: Extent
     origin: str = Field(min_length=1, description="model and layer, or why this shape is here")
 
 
@@ -152,10 +153,16 @@ class Shape(Settings):
     """One M, N, K with its name in the suite and where it comes from."""
 
     name: str
-    m: PositiveInt
-    n: PositiveInt
-    k: PositiveInt
+    m: Extent
+    n: Extent
+    k: Extent
     origin: str
+
+    @model_validator(mode="after")
+    def _can_be_counted(self) -> Self:
+        if 2 * self.m * self.n * self.k > MOST:
+            raise ValueError(f"m={self.m}, n={self.n}, k={self.k} are more FLOP than 64 bits count")
+        return self
 
 
 class Suite(Settings):
@@ -241,7 +248,7 @@ class Campaign(Settings):
     devices: Literal["auto"] | list[str] = Field(
         "auto", description="slugs or classes; auto: the accelerators of this machine, or its CPU where there is none"
     )
-    seed: int = Field(0, ge=0)
+    seed: int = Field(0, ge=0, le=MOST)
     plan: dict[DeviceClass, list[PlanEntry]]
     compile: list[CompileEntry] = []
     space: list[CompileEntry] = Field([], description="what is compiled with every config that the kernel offers")
@@ -371,7 +378,7 @@ def _read_mapping(path: Path) -> dict[str, Any]:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
     except FileNotFoundError as error:
         raise ConfigError(f"{path}: no such file") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: of UTF-8, and of a date or number that is none
         raise ConfigError(f"{path}: not YAML: {error}") from error
     if not isinstance(data, dict):
         raise ConfigError(f"{path}: holds {type(data).__name__}, not a mapping of keys")

@@ -9,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from narrowbench.config import CONFIGS, ROOT, Campaign, load_suite, parse
+from narrowbench.config import CONFIGS, ROOT, Campaign, load_campaign, load_suite, parse
 from narrowbench.errors import ConfigError
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.provenance import kernel_sha256
@@ -31,7 +31,16 @@ def use_checkout() -> None:
 
 def read_campaign(config: dict[str, Any]) -> Campaign:
     """The campaign that Snakemake's `config` describes. Raises ValueError that names key and nearest known name."""
-    campaign = parse(Campaign, config, "campaign")
+    return _known(parse(Campaign, config, "campaign"))
+
+
+def campaign_of(path: Path) -> Campaign:
+    """The campaign of a file. Raises ValueError that names key and nearest known name."""
+    return _known(load_campaign(path))
+
+
+def _known(campaign: Campaign) -> Campaign:
+    """The campaign, if its suites, kernels and targets are known."""
     for suite in campaign.suites():
         load_suite(suite)
     for entry in campaign.entries():

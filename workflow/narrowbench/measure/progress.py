@@ -51,6 +51,11 @@ class _Bar:
         self._progress.advance(self._task)
 
 
+def say(line: str) -> None:
+    """Tell something that belongs to no case."""
+    Console(stderr=True).print(line, highlight=False, markup=False, soft_wrap=True)
+
+
 @contextmanager
 def telling(title: str, total: int) -> Iterator[Tell]:
     """Progress of `total` cases for the length of the block, on the error stream."""

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from narrowbench.config import Campaign, Protocol, Setting, Shape, load_suite
+from narrowbench.config import Campaign, PlanEntry, Protocol, Setting, Shape, load_suite, parse
+from narrowbench.errors import ConfigError
 from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.measure.gemm import Prepared, prepare
-from narrowbench.measure.progress import telling
+from narrowbench.measure.progress import say, telling
 from narrowbench.measure.provenance import kernel_sha256
 from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
@@ -113,10 +114,17 @@ def run_job(
 ) -> JobReport:
     """Measure every case that the campaign plans for this kernel and suite on this device, appending rows to `out`.
 
-    Raises DeviceBusyError where another process measures on the device, StoreError where `out` cannot be resumed, and
-    OSError where it cannot be written; every other fault is a row.
+    Raises ConfigError where the campaign plans nothing of the kind, DeviceBusyError where another process measures on
+    the device, StoreError where `out` cannot be resumed, and OSError where it cannot be written; every other fault is
+    a row.
     """
     settings = campaign.settings(device.device_class, kernel, suite)
+    if not settings:
+        planned = ", ".join(" × ".join(job) for job in campaign.jobs(device.device_class)) or "nothing"
+        raise ConfigError(
+            f"campaign {campaign.title!r} has no {kernel} × {suite} for devices of class {device.device_class}; "
+            f"add it, or measure what is planned: {planned}"
+        )
     cases = [
         case_of(kernel, suite, shape, setting, campaign.seed)
         for shape in load_suite(suite).shapes
@@ -135,7 +143,7 @@ def run_job(
 def run_roofs(device: LocalDevice, campaign: Campaign, protocol: Protocol, out: Path) -> JobReport:
     """Measure the device's own roofs in the campaign's `roof_modes`, appending rows to `out`. Raises as `run_job`."""
     roofs = roofs_of(device.device_class, campaign.roof_modes)
-    known = [row for row in jsonl.resume(out).rows if counts(row)]
+    known = [row for row in _resumed(out) if counts(row)]
     todo = [roof for roof in roofs if not any(roof.is_of(row.case) for row in known)]
     tasks = [_roof(roof) for roof in todo]
     if not tasks:
@@ -159,9 +167,14 @@ def run_compare(
     """Measure several kernels on one shape, sample by sample in random order, appending a row of each to `out`.
 
     Rows of one mode share a `session`: their samples of equal number are pairs, for `statistics.paired_ratio`.
+    Raises ConfigError for fewer than two kernels, one given twice, and a shape, format or data that is none.
     """
-    m, n, k = shape
-    extents = Shape(name=INTERLEAVED, m=m, n=n, k=k, origin="given by hand")
+    if len(kernels) < 2 or len(set(kernels)) < len(kernels):
+        raise ConfigError(f"versus: kernels {', '.join(kernels)} are not two or more, each once; name others")
+    given = dict(zip("mnk", shape, strict=True))
+    extents = parse(Shape, {"name": INTERLEAVED, "origin": "given by hand"} | given, "versus: shape")
+    plan = {"kernels": list(kernels), "suites": [INTERLEAVED], "modes": list(modes)}
+    parse(PlanEntry, plan | {"distributions": [distribution], "out_formats": [out_format]}, "versus")
     groups = []
     for mode in modes:
         setting = Setting(mode=mode, distribution=distribution, out_format=out_format, operands=None, cache="rotated")
@@ -270,8 +283,19 @@ def missing[Case: GemmCase | TuningCase | CountersCase](
     device: LocalDevice, cases: Sequence[Case], out: Path
 ) -> list[Case]:
     """The cases that `out` has no row of that counts, in order. A torn last line of the file is cut off."""
-    known = {row.key for row in jsonl.resume(out).rows if counts(row)}
+    known = {row.key for row in _resumed(out) if counts(row)}
     return [case for case in cases if f"{device.slug}/{case.model_dump_json()}" not in known]
+
+
+def _resumed(out: Path) -> tuple[Row, ...]:
+    """The rows of a file that is about to be appended to. What was cut off it, or cannot be read, is told."""
+    out.parent.mkdir(parents=True, exist_ok=True)  # where that cannot be, nothing is measured for it
+    found = jsonl.resume(out)
+    if found.torn_bytes:
+        say(f"{out}: the last line was torn; its {found.torn_bytes} bytes are cut off")
+    for fault in found.faults:
+        say(f"{fault}; the line stays, and its case is measured again")
+    return found.rows
 
 
 def counts(row: Row) -> bool:

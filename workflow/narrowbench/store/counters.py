@@ -4,15 +4,15 @@ from typing import Literal
 
 from pydantic import Field, FiniteFloat
 
-from narrowbench.store.strict import OnProblem, Strict
+from narrowbench.store.strict import MOST, OfKernel, OnProblem, Strict
 
 
-class CountersCase(OnProblem):
+class CountersCase(OnProblem, OfKernel):
     """Hardware counters of one launch of a GEMM under a profiler, which replays it: nothing is timed."""
 
     kind: Literal["counters"] = "counters"
     distribution: str
-    seed: int
+    seed: int = Field(ge=-MOST, le=MOST)
     config: dict[str, object] | None = Field(description="what was asked for; null: what the kernel chooses itself")
 
 

@@ -1,6 +1,7 @@
 """Rows in files, one JSON line each: appended so that a crash loses at most the line being written, and read so that
 a damaged line costs itself alone."""
 
+import errno
 import fcntl
 import json
 import os
@@ -13,6 +14,9 @@ from pydantic import ValidationError
 
 from narrowbench.errors import StoreError
 from narrowbench.store.rows import SCHEMA_VERSION, Row
+
+#: How every line begins.
+_START = b'{"schema_version":'
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ def append(path: Path, row: Row) -> None:
         try:
             written = os.pwrite(descriptor, line, size)
             if written < len(line):
-                raise OSError(f"{path}: {written} of {len(line)} bytes written; is the disk full?")
+                raise OSError(errno.ENOSPC, f"{written} of {len(line)} bytes written", str(path))
             os.fsync(descriptor)
         except OSError:
             os.ftruncate(descriptor, size)
@@ -66,15 +70,29 @@ def scan(path: Path) -> Scan:
 
 
 def resume(path: Path) -> Scan:
-    """Scan the file and cut a torn last line off it, so that appending can go on. `torn_bytes` tells what was cut."""
+    """Scan the file and cut a torn last line off it, so that appending can go on. `torn_bytes` tells what was cut.
+
+    Raises StoreError, and cuts nothing, where the file holds something and it is no result: it is another's.
+    """
     if not path.exists():
         return Scan((), (), 0)
     with _locked(path) as descriptor:
         found = scan(path)
+        _check_ours(path, found)
         if found.torn_bytes:
             os.ftruncate(descriptor, os.fstat(descriptor).st_size - found.torn_bytes)
             os.fsync(descriptor)
     return found
+
+
+def _check_ours(path: Path, found: Scan) -> None:
+    """A file without a row is ours if a crash left nothing but the beginning of the first."""
+    with path.open("rb") as file:
+        start = file.read(len(_START))
+    if found.rows or (not found.faults and _START.startswith(start)):
+        return
+    told = f"; the first fault: {found.faults[0]}" if found.faults else ""
+    raise StoreError(f"{path}: holds no result that can be read here, so nothing is appended; name another file{told}")
 
 
 def read(paths: Iterable[Path]) -> list[Row]:
@@ -129,7 +147,7 @@ def _scan_bytes(path: Path, data: bytes) -> Scan:
 def _parse(path: Path, number: int, line: bytes) -> Row | Fault:
     try:
         data = json.loads(line)
-    except ValueError as error:  # of JSON or of UTF-8
+    except (ValueError, RecursionError) as error:  # of JSON or of UTF-8, and of brackets without end
         return Fault(path, number, None, f"not JSON: {error}")
     version = data.get("schema_version") if isinstance(data, dict) else None
     if not _readable(version):

@@ -18,8 +18,7 @@ from pydantic import (
 
 from narrowbench.store.counters import Counters, CountersCase
 from narrowbench.store.space import Space, SpaceCase
-from narrowbench.store.strict import OnProblem, Strict
-from narrowgemm.problem import GemmProblem
+from narrowbench.store.strict import MOST, Name, OfSuite, OnProblem, Strict
 
 #: Major breaks readers, minor adds fields.
 SCHEMA_VERSION: Final = "1.4"
@@ -30,22 +29,14 @@ Scope = Literal["board", "package"]
 Status = Literal["ok", "unsupported", "failed", "unstable"]
 
 
-class GemmCase(Strict):
+class GemmCase(OnProblem, OfSuite):
     """One GEMM to be done: the problem, the kernel, the data and the mode."""
 
     kind: Literal["gemm"] = "gemm"
-    kernel: str
-    suite: str
-    m: PositiveInt
-    n: PositiveInt
-    k: PositiveInt
-    a_format: str
-    b_format: str
-    out_format: str
     layout: Literal["mk_nk"] = "mk_nk"
     epilogue: str = "none"
     distribution: str
-    seed: int
+    seed: int = Field(ge=-MOST, le=MOST)
     mode: Mode
     cache: Literal["rotated", "warm"]
     window_s: PositiveFloat | None = Field(
@@ -58,10 +49,6 @@ class GemmCase(Strict):
             raise ValueError(f"window_s={self.window_s} of a {self.mode} case: only sustained cases have windows")
         return self
 
-    @property
-    def problem(self) -> GemmProblem:
-        return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
-
 
 class RoofCase(Strict):
     """A micro-benchmark of one roof of the device: bytes moved or operations done a launch are known exactly."""
@@ -70,37 +57,24 @@ class RoofCase(Strict):
     quantity: Literal["read", "copy", "flop"]
     format: str | None = Field(None, description="format of the operands, for `flop` alone")
     distribution: str | None = Field(None, description="data of the operands, for `flop` alone")
-    work: PositiveInt = Field(description="bytes (read, copy) or FLOP (flop) of one launch")
+    work: int = Field(gt=0, le=MOST, description="bytes (read, copy) or FLOP (flop) of one launch")
     mode: Mode
 
 
-class CompileCase(OnProblem):
+class CompileCase(OnProblem, OfSuite):
     """One GEMM compiled for a device that need not be there: no data, no mode, nothing run."""
 
     kind: Literal["compile"] = "compile"
-    suite: str
     config: dict[str, object] | None = Field(description="what was compiled; null: the kernel had no config to offer")
 
 
-class TuningCase(Strict):
+class TuningCase(OnProblem, OfSuite):
     """A search for the fastest config of a kernel on one GEMM, in bursts, operands rotated past the cache."""
 
     kind: Literal["tuning"] = "tuning"
-    kernel: str
-    suite: str
-    m: PositiveInt
-    n: PositiveInt
-    k: PositiveInt
-    a_format: str
-    b_format: str
-    out_format: str
     distribution: str
-    seed: int
+    seed: int = Field(ge=-MOST, le=MOST)
     top: PositiveInt | None = Field(description="candidates that were tried, the kernel's first guesses; null: all")
-
-    @property
-    def problem(self) -> GemmProblem:
-        return GemmProblem(self.m, self.n, self.k, self.a_format, self.b_format, self.out_format)
 
 
 Case = Annotated[GemmCase | RoofCase | CompileCase | TuningCase | CountersCase | SpaceCase, Field(discriminator="kind")]
@@ -270,7 +244,7 @@ class Tuning(Strict):
 class Provenance(Strict):
     """Where the row comes from."""
 
-    device: str = Field(description="slug of the device, the stem of its profile where there is one")
+    device: Name = Field(description="slug of the device, the stem of its profile where there is one")
     device_kind: str
     device_uuid_hash: str | None
     host_hash: str
@@ -280,7 +254,7 @@ class Provenance(Strict):
     kernel_sha256: str | None = Field(None, description="of the kernel's own code; a roof has no kernel")
     environment_sha256: str
     versions: dict[str, str]
-    utc_time: str
+    utc_time: str = Field(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$")
     command: str
 
 

@@ -7,14 +7,13 @@ from typing import Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveInt, model_validator
 
-from narrowbench.store.strict import OnProblem, Strict
+from narrowbench.store.strict import OfSuite, OnProblem, Strict
 
 
-class SpaceCase(OnProblem):
+class SpaceCase(OnProblem, OfSuite):
     """Some of a kernel's candidates for one GEMM, compiled for a device that need not be there."""
 
     kind: Literal["space"] = "space"
-    suite: str
     first: NonNegativeInt = Field(description="rank of the first of them among the candidates, from 0")
     count: PositiveInt | None = Field(description="how many they are; null: the kernel has none for this GEMM")
 
