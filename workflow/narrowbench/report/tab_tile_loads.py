@@ -33,9 +33,9 @@ def table(material: Material) -> Table:
         scaled("counted_l2_read_bytes", "counted", "B", 9),
         scaled("hbm_read_bytes", "from memory", "B", 9),
         scaled("counted_hbm_read_bytes", "counted", "B", 9),
-        _loads("l2_loads", "loads of a byte from L2"),
+        _loads("l2_loads", "L2 loads of a byte"),
         _loads("counted_l2_loads", "counted"),
-        _loads("hbm_loads", "from memory"),
+        _loads("hbm_loads", "memory loads of a byte"),
         _loads("counted_hbm_loads", "counted"),
         Column("evidence", "evidence"),
     ]
