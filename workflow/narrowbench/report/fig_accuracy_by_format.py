@@ -38,7 +38,7 @@ def figure(material: Material) -> Figure:
         row[0].set_title(f"{material.place_name(place)}\nkernel error, {data[0]}", loc="left")
         row[0].set_ylabel("relative error")
         _format_error(row[-1], here, data)
-    style.legend_above(figure, style.legend_keys(lines.kernel), columns=5)
+    style.legend_above(figure, style.legend_keys(lines.kernel))
     style.footnote(figure, _NOTE)
     return figure
 

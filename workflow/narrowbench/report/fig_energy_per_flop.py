@@ -44,7 +44,6 @@ def energy_per_flop(material: Material, *origins: str) -> Figure:
                 **style.marks(kernel),
             )
 
-    figure = draw_panels(material, panels, draw)
-    style.legend_above(figure, style.legend_keys(lines.kernel, with_line=False), columns=5)
+    figure = draw_panels(material, panels, draw, style.legend_keys(lines.kernel, with_line=False))
     style.footnote(figure, _NOTE)
     return figure

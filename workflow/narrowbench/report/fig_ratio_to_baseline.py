@@ -4,7 +4,6 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from narrowbench.models.statistics import geometric_mean
 from narrowbench.report import style
 from narrowbench.report.kernels import BLACK, in_legend_order
 from narrowbench.report.load import Material
@@ -15,7 +14,7 @@ from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, positions,
 _NOTE = (
     "Times as fast as the fastest baseline that multiplies in the format of the activations: above 1 ours is faster. "
     "Normal data, rotated operands.\nA bar is the 95 % interval: of pairs where the samples were taken in turn, else a "
-    "bootstrap of medians; above a panel each kernel's geometric mean."
+    "bootstrap of medians."
 )
 
 
@@ -43,12 +42,8 @@ def ratio_to_baseline(material: Material, *origins: str) -> Figure:
         for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
             of_kernel = panel.lines[panel.lines.kernel == kernel]
             _draw_kernel(axes, of_kernel, kernel, [x + aside for x in positions(of_kernel, position)])
-        axes.legend(
-            loc="lower right", bbox_to_anchor=(1, 0.99), ncols=len(kernels), fontsize=5.5, handletextpad=0, borderpad=0
-        )
 
-    figure = draw_panels(material, shape_panels(lines), draw)
-    style.legend_above(figure, style.legend_keys(lines.kernel, with_line=False), columns=5)
+    figure = draw_panels(material, shape_panels(lines), draw, style.legend_keys(lines.kernel, with_line=False))
     style.footnote(figure, _NOTE)
     return figure
 
@@ -61,6 +56,5 @@ def _draw_kernel(axes: Axes, lines: pd.DataFrame, kernel: str, at: list[float]) 
         linestyle="none",
         elinewidth=0.6,
         markersize=3.5,
-        label=f"{geometric_mean(lines.ratio.to_numpy()):.3f}",
         **style.marks(kernel),
     )

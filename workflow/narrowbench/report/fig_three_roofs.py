@@ -51,7 +51,7 @@ def figure(material: Material) -> Figure:
         Line2D([], [], color=GREY, label="power", **_POWER_LINE),
     ]
     measured = style.legend_keys(kernels, with_line=False) + (lines if found else [])
-    style.legend_above(figure, [*measured, *estimate_keys(with_published=True)], columns=5)
+    style.legend_above(figure, [*measured, *estimate_keys(with_published=True)])
     style.footnote(figure, _NOTE)
     return figure
 

@@ -46,7 +46,6 @@ def throughput_by_shape(material: Material, *origins: str) -> Figure:
                     **style.marks(kernel),
                 )
 
-    figure = draw_panels(material, panels, draw)
-    style.legend_above(figure, style.legend_keys(lines.kernel), columns=5)
+    figure = draw_panels(material, panels, draw, style.legend_keys(lines.kernel))
     style.footnote(figure, _NOTE)
     return figure

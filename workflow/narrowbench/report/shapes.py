@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from narrowbench.report import style
 from narrowbench.report.kernels import GREY
@@ -16,8 +17,8 @@ type Shape = tuple[int, int, int]
 
 #: Shapes in one row of panels, the least width of a panel in shapes, and how far a short row is stretched at most.
 _A_ROW, _A_PANEL, _STRETCH = 40, 9, 2.0
-#: Inches: of a row of panels, around the axes inside it, above and below all rows.
-_ROW_IN, _BESIDE_IN, _ABOVE_IN, _BELOW_IN, _TOP_IN, _FOOT_IN = 1.9, 0.5, 0.32, 0.55, 0.4, 0.3
+#: Inches: of a row of panels, around the axes inside it, between legend and rows, below all rows.
+_ROW_IN, _BESIDE_IN, _ABOVE_IN, _BELOW_IN, _TOP_IN, _FOOT_IN = 1.9, 0.55, 0.32, 0.55, 0.12, 0.3
 _AXES_IN = _ROW_IN - _ABOVE_IN - _BELOW_IN
 #: Suites in this order, all others after them.
 _SUITES = ("square", "llm_prefill", "llm_decode")
@@ -60,14 +61,22 @@ def _suite_rank(suite: str) -> tuple[int, str]:
 
 
 def draw_panels(
-    material: Material, panels: Sequence[ShapePanel], draw: Callable[[Axes, ShapePanel, dict[Shape, int]], None]
+    material: Material,
+    panels: Sequence[ShapePanel],
+    draw: Callable[[Axes, ShapePanel, dict[Shape, int]], None],
+    keys: Sequence[Line2D],
 ) -> Figure:
-    """A figure of all panels, each as wide as its number of shapes; `draw` gets the position of each shape."""
+    """A figure of all panels under one legend, each as wide as its number of shapes.
+
+    `draw` gets the position of each shape.
+    """
     rows = _flow(panels)
-    height_in = _TOP_IN + _ROW_IN * len(rows) + _FOOT_IN
+    below_in = _ROW_IN * len(rows) + _FOOT_IN
+    height_in = below_in + _TOP_IN + style.legend_above(Figure(figsize=(style.PAGE_IN, below_in)), keys)
     figure = Figure(figsize=(style.PAGE_IN, height_in))
+    style.legend_above(figure, keys)
     for number, row in enumerate(rows):
-        top_in = height_in - _TOP_IN - _ROW_IN * number
+        top_in = below_in - _ROW_IN * number
         if number == 0 or rows[number - 1][0].place != row[0].place:
             name = material.place_name(row[0].place)
             figure.text(0.01, top_in / height_in, name, weight="bold", va="top", size=7.5)

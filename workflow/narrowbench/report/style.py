@@ -83,12 +83,17 @@ def legend_keys(kernels: Iterable[str], evidence: Evidence = "measured", with_li
     ]
 
 
-def legend_above(figure: Figure, keys: Sequence[Artist], columns: int = 4) -> None:
-    """The figure's one legend, above its panels."""
-    if keys:
-        is_laid_out = figure.get_layout_engine() is not None
-        place: Any = "outside upper center" if is_laid_out else "upper center"
-        figure.legend(handles=keys, loc=place, ncols=min(columns, len(keys)), handlelength=3)
+def legend_above(figure: Figure, keys: Sequence[Artist], columns: int = 5) -> float:
+    """The figure's one legend, above its panels, in as many columns as fit; its height in inches."""
+    is_laid_out = figure.get_layout_engine() is not None
+    place: Any = "outside upper center" if is_laid_out else "upper center"
+    for count in range(min(columns, len(keys)), 0, -1):
+        legend = figure.legend(handles=keys, loc=place, ncols=count, handlelength=3)
+        box = legend.get_window_extent()
+        if box.width <= figure.bbox.width or count == 1:
+            return float(box.height) / figure.dpi
+        legend.remove()
+    return 0.0
 
 
 def footnote(figure: Figure, text: str) -> None:

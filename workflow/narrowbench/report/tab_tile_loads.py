@@ -50,7 +50,8 @@ def table(material: Material) -> Table:
         "Modelled, but for what is counted: by hardware counters, in one launch that found the L2 empty. A tile of an "
         "operand is brought into shared memory once for every output tile in its row or column. Most of these loads "
         "are served by the L2, in the model a least-recently-used one; a byte that is loaded from memory once is the "
-        "least. Of the L2, sectors are counted that multiprocessors ask for."
+        "least. Of the L2, sectors are counted that multiprocessors are served: fewer than modelled where one read of "
+        "the L2 serves several of them."
     )
     return Table("How often an operand tile is loaded", columns, rows, note)
 
