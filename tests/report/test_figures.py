@@ -71,6 +71,13 @@ def test_alone_in_another_process_a_figure_is_the_same_bytes(stored: dict[str, P
         assert path.read_bytes() == (here / path.name).read_bytes(), path.name
 
 
+def test_figures_shared_among_processes_are_the_same_bytes(stored: dict[str, Path], tmp_path: Path) -> None:
+    stems = ["fig_accuracy_by_format", "fig_devices_roofline", "fig_energy_per_flop"]
+    alone = draw(stems, stored["full"], tmp_path / "alone")
+    shared = draw(stems, stored["full"], tmp_path / "shared", processes=2)
+    assert {path.name: path.read_bytes() for path in shared} == {path.name: path.read_bytes() for path in alone}
+
+
 def test_an_unknown_figure_is_refused_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="did you mean fig_roofline"):
         draw(["fig_rooflin"], tmp_path / "never_read.parquet", tmp_path)

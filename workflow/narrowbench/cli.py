@@ -283,11 +283,16 @@ def promote(
 
 
 @app.command()
-def figure(stems: list[str], frame: Frame, out: Annotated[Path, typer.Option(help="Folder to draw into.")]) -> None:
+def figure(
+    stems: list[str],
+    frame: Frame,
+    out: Annotated[Path, typer.Option(help="Folder to draw into.")],
+    processes: Annotated[int, typer.Option(min=1, help="Processes that share the figures.")] = 1,
+) -> None:
     """Draw figures as PDF, SVG and PNG."""
     from narrowbench.report.catalogue import draw
 
-    draw(stems, frame, out)
+    draw(stems, frame, out, processes)
 
 
 @app.command()

@@ -12,11 +12,13 @@ rule figures:
     log:
         "build/logs/figures.log",
     priority: 1
+    threads: 4
     params:
         stems=FIGURES,
         digest=pipeline.report_digest(*FIGURES),
     shell:
-        "python3 -m narrowbench figure {params.stems} --frame {input} --out figures > {log} 2>&1"
+        "python3 -m narrowbench figure {params.stems} --frame {input} --out figures --processes {threads}"
+        " > {log} 2>&1"
 
 
 rule tables:

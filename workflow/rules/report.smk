@@ -14,11 +14,13 @@ rule local_figures:
         ),
     log:
         "build/logs/local_figures.log",
+    threads: 4
     params:
         stems=LOCAL_FIGURES,
         digest=pipeline.report_digest(*LOCAL_FIGURES),
     shell:
-        "python3 -m narrowbench figure {params.stems} --frame {input} --out report/figures > {log} 2>&1"
+        "python3 -m narrowbench figure {params.stems} --frame {input} --out report/figures"
+        " --processes {threads} > {log} 2>&1"
 
 
 rule report:

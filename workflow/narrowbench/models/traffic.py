@@ -132,14 +132,17 @@ def _missed_bytes(problem: GemmProblem, schedule: Schedule, cache_bytes: float) 
     extents = _Extents.of(problem, schedule)
     items = [(tile, part) for tile in schedule.order(problem) for part in range(schedule.split_k)]
     steps = len(extents.k)
+    steps_of_part = ceil_div(steps, schedule.split_k)
     for start in range(0, len(items), schedule.units):
         wave = items[start : start + schedule.units]
-        for step in range(ceil_div(steps, schedule.split_k)):
-            touched = [(tile, part * ceil_div(steps, schedule.split_k) + step) for tile, part in wave]
-            blocks = {("a", row, s) for (row, _), s in touched} | {("b", column, s) for (_, column), s in touched}
-            for side, index, s in sorted(blocks):
+        rows = sorted({("a", row, part * steps_of_part) for (row, _), part in wave})
+        columns = sorted({("b", column, part * steps_of_part) for (_, column), part in wave})
+        blocks = [(*block, extents.bytes_of_a_k(*block[:2])) for block in rows + columns]
+        for step in range(steps_of_part):
+            for side, index, first, bytes_of_a_k in blocks:
+                s = first + step
                 if s < steps:
-                    cache.read((side, index, s), extents.block_bytes(side, index, s))
+                    cache.read((side, index, s), bytes_of_a_k * extents.k[s])
         for row, column in {tile for tile, _ in wave}:
             cache.write(("c", row, column), extents.result_bytes(row, column))
     return cache.missed_bytes
@@ -169,9 +172,10 @@ class _Extents:
             },
         )
 
-    def block_bytes(self, side: str, index: int, step: int) -> float:
+    def bytes_of_a_k(self, side: str, index: int) -> float:
+        """Bytes of a block of rows of an operand for every k."""
         rows = self.m[index] if side == "a" else self.n[index]
-        return rows * self.k[step] * self.bytes_per_element[side]
+        return rows * self.bytes_per_element[side]
 
     def result_bytes(self, row: int, column: int) -> float:
         return self.m[row] * self.n[column] * self.bytes_per_element["c"]

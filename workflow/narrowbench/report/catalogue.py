@@ -1,7 +1,10 @@
 """Every figure and table by its stem, without importing any of them: the stem is module, file and label."""
 
 import importlib
+import itertools
+import multiprocessing
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -45,12 +48,23 @@ FIGURE_SUFFIXES = (".pdf", ".svg", ".png")
 TABLE_SUFFIXES = (".tex", ".csv", ".md", ".typ")
 
 
-def draw(stems: Sequence[str], frame: Path, folder: Path) -> list[Path]:
+def draw(stems: Sequence[str], frame: Path, folder: Path, processes: int = 1) -> list[Path]:
     """Draw figures from a stored frame into `folder`, for each of them one file for each of `FIGURE_SUFFIXES`.
 
     Raises ValueError, naming the nearest known ones, for an unknown stem, before anything is drawn.
     """
     _check_known(stems, FIGURES + LOCAL_FIGURES, "figure")
+    if processes == 1:
+        return _draw(stems, frame, folder)
+    shares = [stems[first::processes] for first in range(min(processes, len(stems)))]
+    context = multiprocessing.get_context("forkserver")  # whose server imports once for all
+    context.set_forkserver_preload([f"narrowbench.report.{stem}" for stem in stems])
+    with ProcessPoolExecutor(len(shares), context) as pool:
+        drawn = pool.map(_draw, shares, itertools.repeat(frame), itertools.repeat(folder))
+        return [path for paths in drawn for path in paths]
+
+
+def _draw(stems: Sequence[str], frame: Path, folder: Path) -> list[Path]:
     from narrowbench.report import style
     from narrowbench.report.load import Material
 
