@@ -234,3 +234,21 @@ def test_a_tuned_config_that_does_not_fit_the_kernel_is_refused_and_not_replaced
     with pytest.raises(ValueError, match=text) as error:
         api.chosen_config(registry.kernel_named("xla_dot_fp8_e4m3"), problem)
     assert str(error.value).startswith(str(tmp_path / "cpu" / "xla_dot_fp8_e4m3.json"))
+
+
+@pytest.mark.parametrize("given", [None, 1.0, [[1.0]], "text"])
+def test_what_is_no_operand_is_named_by_every_function(given: Any) -> None:
+    q = narrowgemm.quantize(np.ones((8, 32), np.float32), "mxfp4")
+    calls = [
+        lambda: narrowgemm.quantize(given, "mxfp4"),
+        lambda: narrowgemm.dequantize(given),
+        lambda: narrowgemm.shuffle_weights(given, 8),
+        lambda: narrowgemm.unshuffle_weights(given),
+        lambda: narrowgemm.gemm(given, B),
+    ]
+    for call in calls:
+        with pytest.raises(ValueError, match=f"is a {type(given).__name__}, not"):
+            call()
+    for wrong in (lambda: narrowgemm.quantize(q, "mxfp4"), lambda: narrowgemm.unshuffle_weights(q)):
+        with pytest.raises(ValueError, match="is a QuantizedArray, not"):
+            wrong()

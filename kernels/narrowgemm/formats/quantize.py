@@ -146,6 +146,8 @@ def quantize(
     spec = format_named(format)
     if scale_rule not in SCALE_RULES:
         raise ValueError(unknown_name("scale_rule", scale_rule, SCALE_RULES))
+    if not hasattr(x, "ndim"):
+        raise ValueError(f"quantize: x is a {type(x).__name__}, not an array; pass a NumPy or JAX array (rows, k)")
     if x.dtype not in (jnp.float32, jnp.bfloat16, jnp.float16):
         raise ValueError(f"quantize: x has dtype {x.dtype}, not float32, bfloat16 or float16; cast it first")
     if x.ndim != 2:
@@ -173,8 +175,10 @@ def _quantize(x: jax.Array, spec: Format, scale_rule: str) -> QuantizedArray:
 def dequantize(q: QuantizedArray, dtype: DTypeLike = jnp.float32) -> jax.Array:
     """The values of `q`, (rows, k): the exact product of code and scales, rounded once to f32, bf16 or f16.
 
-    Raises ValueError for another dtype.
+    Raises ValueError for another dtype, and for what is no `QuantizedArray`.
     """
+    if not isinstance(q, QuantizedArray):
+        raise ValueError(f"dequantize: q is a {type(q).__name__}, not a QuantizedArray; quantize it first")
     wide = {element.dtype: element for element in (_F32, ELEMENTS["bf16"], ELEMENTS["f16"])}
     if np.dtype(dtype) not in wide:
         raise ValueError(f"dequantize: dtype {np.dtype(dtype)} is not float32, bfloat16 or float16")

@@ -97,15 +97,22 @@ def tiles_shape(format: str, shape: tuple[int, int]) -> tuple[int, int, int, int
 def shuffle_weights(q: QuantizedArray, activation_bits: int) -> ShuffledWeights:
     """The weights `q` (N, K) in the order that the kernels `hopper_wgmma_w*` take, for activations of 8 or 16 bits.
 
-    To be done once, off-line. Raises ValueError for a format without such a kernel and for other activations.
+    To be done once, off-line. Raises ValueError for what is no `QuantizedArray`, for a format without such a kernel and
+    for other activations.
     """
+    if not isinstance(q, QuantizedArray):
+        raise ValueError(f"shuffle_weights: q is a {type(q).__name__}, not a QuantizedArray; quantize it first")
     _check_choice(q.format, activation_bits)
     shuffled: ShuffledWeights = _shuffle(q, activation_bits)
     return shuffled
 
 
 def unshuffle_weights(weights: ShuffledWeights) -> QuantizedArray:
-    """The array that `shuffle_weights` made `weights` of, bit for bit."""
+    """The array that `shuffle_weights` made `weights` of, bit for bit. Raises ValueError for anything else."""
+    if not isinstance(weights, ShuffledWeights):
+        raise ValueError(
+            f"unshuffle_weights: weights is a {type(weights).__name__}, not what shuffle_weights returned; pass that"
+        )
     q: QuantizedArray = _unshuffle(weights)
     return q
 
