@@ -41,6 +41,12 @@ def test_other_data_is_held_against_normal_data(found: dict[str, numbers.Number]
     assert float(zeros.short) == pytest.approx(1 / 0.85, rel=0.03)
 
 
+def test_counted_loads_are_of_a_byte_of_the_operands(found: dict[str, numbers.Number]) -> None:
+    counted = "nvidia-h200/counted/hopper_wgmma_fp8/8192x8192x8192/128x256/blocks-1"
+    assert found[f"{counted}/l2-loads"].short == "48.0"
+    assert found[f"{counted}/memory-loads"].short == "1.86"
+
+
 def test_only_the_record_gives_numbers(frame: pd.DataFrame) -> None:
     local = frame.assign(origin=pd.array(["local"] * len(frame), dtype="string"))
     names = numbers.numbers(Material(local))

@@ -48,8 +48,16 @@ def _imports(path: Path) -> tuple[str, ...]:
     return tuple(_imported_modules(ast.parse(path.read_bytes())))
 
 
-def _imported_modules(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+def _statements(block: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Statements at any depth; expressions, most of a tree, import nothing."""
+    for node in block:
+        yield node
+        for inner in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from _statements(getattr(node, inner, ()))
+
+
+def _imported_modules(tree: ast.Module) -> Iterator[str]:
+    for node in _statements(tree.body):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if _is_ours(alias.name))
         elif isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module):

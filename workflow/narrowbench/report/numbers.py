@@ -16,7 +16,9 @@ import pandas as pd
 
 from narrowbench.config import load_protocol
 from narrowbench.models.claims import verdict_counts
+from narrowbench.models.samples import counted_launches
 from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_medians
+from narrowbench.models.traffic import operand_bytes
 from narrowbench.report.load import Material
 from narrowbench.report.modelled_numbers import texts
 from narrowbench.report.ratios import bits, energy_savings, speed_ups
@@ -24,7 +26,7 @@ from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs
 from narrowbench.report.select import CONSTANT, Place, Reading, at, is_native, once, places, reading, timed, usual
 from narrowbench.report.tab_gemm import RoofShares
 from narrowbench.report.tab_summary import table as summary
-from narrowbench.report.units import quantity, rate_prefix, scientific
+from narrowbench.report.units import number, quantity, rate_prefix, scientific
 from narrowbench.store.whole import write_text
 
 
@@ -62,6 +64,7 @@ def numbers(material: Material) -> dict[str, Number]:
     record = Material(material.origin("record"))
     parts = [_of_claims(material), _of_protocol(), _of_sheets(material), _of_models(record)]
     parts += [_of_device(record, place) for place in places(record.frame)]
+    parts.append(_of_counted(record))
     return dict(sorted(pair for part in parts for pair in part))
 
 
@@ -267,6 +270,19 @@ def _of_accuracy(record: Material, place: Place) -> Named:
         yield f"{name}/largest-k", Number.plain(f"{here.k.max():,}")
         if here.format_error.notna().any():
             yield f"{name}/format-error", Number.plain(scientific(here.format_error.median()))
+
+
+def _of_counted(record: Material) -> Named:
+    """What hardware counters said of launches whose schedule is known: how often an operand byte was loaded."""
+    for launch in counted_launches(record.frame, record.profiles):
+        problem, schedule, line = launch.problem, launch.schedule, launch.line
+        if schedule is None:
+            continue
+        tile = f"{schedule.tile_m}x{schedule.tile_n}/blocks-{schedule.cores_per_unit}"
+        name = f"{line.device}/counted/{line.kernel}/{problem.m}x{problem.n}x{problem.k}/{tile}"
+        for key, column in (("l2-loads", "l2_read_bytes"), ("memory-loads", "hbm_read_bytes")):
+            if not pd.isna(line[column]):
+                yield f"{name}/{key}", Number.plain(number(float(line[column]) / operand_bytes(problem), 3))
 
 
 def _percent(share: float) -> str:
