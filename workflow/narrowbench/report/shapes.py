@@ -16,9 +16,11 @@ from narrowbench.report.select import Place, at, modes, places
 type Shape = tuple[int, int, int]
 
 #: Shapes in one row of panels, the least width of a panel in shapes, and how far a short row is stretched at most.
-_A_ROW, _A_PANEL, _STRETCH = 40, 9, 2.0
+_A_ROW, _A_PANEL, _STRETCH = 40, 7, 2.0
+#: Characters of a title on the width of a shape.
+_CHARACTERS = 2
 #: Inches: of a row of panels, around the axes inside it, between legend and rows, below all rows.
-_ROW_IN, _BESIDE_IN, _ABOVE_IN, _BELOW_IN, _TOP_IN, _FOOT_IN = 1.9, 0.55, 0.32, 0.55, 0.12, 0.3
+_ROW_IN, _BESIDE_IN, _ABOVE_IN, _BELOW_IN, _TOP_IN, _FOOT_IN = 1.98, 0.55, 0.4, 0.55, 0.12, 0.3
 _AXES_IN = _ROW_IN - _ABOVE_IN - _BELOW_IN
 #: Suites in this order, all others after them.
 _SUITES = ("square", "llm_prefill", "llm_decode")
@@ -84,7 +86,8 @@ def draw_panels(
             bottom_in = top_in - _ROW_IN + _BELOW_IN
             box = (left_in / style.PAGE_IN, bottom_in / height_in, width_in / style.PAGE_IN, _AXES_IN / height_in)
             axes = figure.add_axes(box)
-            axes.set_title(f"{panel.suite}, {panel.mode}", loc="left")
+            title = f"{panel.suite}, {panel.mode}"
+            axes.set_title(title if len(title) <= _CHARACTERS * panel.width else title.replace(" ", "\n"), loc="left")
             draw(axes, panel, {shape: x for x, shape in enumerate(panel.shapes)})
             _label_shapes(axes, panel.shapes)
     return figure
