@@ -46,18 +46,15 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu, _wgmma_store
+from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_decode_space import (
     BOX_K,
-    CONSUMERS,
     WGMMA_ROWS,
     Config,
     steps_of_part,
     store_columns,
 )
 from narrowgemm.tiling import ceil_div
-
-#: Registers a thread: 2 · 128 consumers and 128 producers share the 65,536 of a multiprocessor.
-CONSUMER_REGISTERS, PRODUCER_REGISTERS = 232, 40
 
 
 def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, interpret: bool) -> jax.Array:
@@ -81,13 +78,8 @@ def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, i
         interpret=_mosaic_gpu.interpret_params(interpret),
         kernel_name=name,
     )
-    result: jax.Array = kernel(qa.codes, qb.codes, _scale(qa), _scale(qb))[0]
+    result: jax.Array = kernel(qa.codes, qb.codes, scale_operand(qa.tensor_scale), scale_operand(qb.tensor_scale))[0]
     return result
-
-
-def _scale(operand: QuantizedArray) -> jax.Array:
-    """The tensor scale as the kernel reads it; the kernel multiplies the two, for a launch of its own costs more."""
-    return jnp.ones(1, jnp.float32) if operand.tensor_scale is None else operand.tensor_scale.reshape(1)
 
 
 def _interpreted_exchange(config: Config, tiles: int) -> jax.ShapeDtypeStruct:

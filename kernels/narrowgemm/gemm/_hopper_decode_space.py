@@ -7,11 +7,10 @@ from typing import Any
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
-from narrowgemm.gemm._hopper_space import check_row
+from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, round_up
 
-CONSUMERS = 2
 #: Rows of one wgmma: of B, which is its left operand.
 WGMMA_ROWS = 64
 #: More rows of A are no decode step: there the dense kernel's tiles reuse the weights.
@@ -93,7 +92,7 @@ def candidates_decode(kernel: str, problem: GemmProblem) -> list[Config]:
             for splits in SPLITS:
                 stages = _stages_that_fit(problem, Config(tile_m, tile_n, tile_k, 1, splits))
                 config = Config(tile_m, tile_n, tile_k, stages, splits)
-                if _is_admitted(kernel, problem, config):
+                if is_admitted(check_decode, kernel, problem, config):
                     found.append(config)
     return sorted(found, key=lambda config: _estimated_cycles(problem, config))
 
@@ -129,14 +128,6 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     fixed = shared_memory_bytes(problem, one_stage) - _stage_bytes(one_stage)
     most = (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed) // _stage_bytes(one_stage)
     return min(MAX_STAGES, most)
-
-
-def _is_admitted(kernel: str, problem: GemmProblem, config: Config) -> bool:
-    try:
-        check_decode(kernel, problem, config)
-    except UnsupportedError:
-        return False
-    return True
 
 
 #: The memory's 4.19 TB/s at 1.7 GHz.

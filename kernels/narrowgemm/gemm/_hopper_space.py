@@ -8,14 +8,12 @@ from typing import Literal
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div
 
-CONSUMERS = 2
 #: K bytes of one stage: the widest swizzle atom. A wider box could not be swizzled by one TMA copy.
 STAGE_K_BYTES = 128
-#: TMA addresses rows: their length in bytes is a multiple of this (CUDA driver API, cuTensorMapEncodeTiled).
-TMA_ROW_BYTES = 16
 #: What barriers and alignment take of a block's shared memory.
 RESERVED_BYTES = 1024
 #: More FP32 accumulators a thread than this spill: 255 registers, less addresses and what the epilogue holds.
@@ -87,18 +85,6 @@ def check_dense(kernel: str, problem: GemmProblem, config: Config) -> None:
         )
 
 
-def check_row(kernel: str, name: str, extent: int, fmt: str) -> None:
-    """Raise UnsupportedError where rows of `extent` elements are no whole 16 bytes."""
-    step = TMA_ROW_BYTES // _itemsize(fmt)
-    if extent % step:
-        raise UnsupportedError(
-            kernel,
-            {name: extent},
-            f"is not a multiple of {step}: TMA takes rows of whole 16 bytes, here of {fmt}",
-            f"pad {name} to {math.ceil(extent / step) * step}",
-        )
-
-
 def _itemsize(fmt: str) -> int:
     return format_named(fmt).element.bits // 8
 
@@ -143,7 +129,7 @@ def candidates_dense(kernel: str, problem: GemmProblem) -> list[Config]:
         for stages in (_stages_that_fit(problem, Config(tile_m, tile_n, 1, split)),)
         if cluster_m <= ceil_div(problem.m, tile_m) and cluster_n <= ceil_div(problem.n, tile_n)
     ]
-    admitted = [config for config in space if _admitted(kernel, problem, config)]
+    admitted = [config for config in space if is_admitted(check_dense, kernel, problem, config)]
     if not admitted:
         check_dense(kernel, problem, Config(tile_m=64, tile_n=64, stages=1, split="n"))
     return sorted(admitted, key=functools.partial(_estimated_cycles, problem))
@@ -172,14 +158,6 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     stage_bytes = STAGE_K_BYTES * (one_stage.tile_m + one_stage.tile_n)
     fixed_bytes = shared_memory_bytes(problem, one_stage) - stage_bytes
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed_bytes) // stage_bytes)
-
-
-def _admitted(kernel: str, problem: GemmProblem, config: Config) -> bool:
-    try:
-        check_dense(kernel, problem, config)
-    except UnsupportedError:
-        return False
-    return True
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:

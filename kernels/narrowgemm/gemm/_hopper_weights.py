@@ -50,12 +50,11 @@ from narrowgemm.formats.quantize import Operand, as_quantized, dequantize
 from narrowgemm.formats.shuffle import TILE_K, TILE_ROWS, ShuffledWeights, placement_of, unshuffle_weights
 from narrowgemm.formats.spec import E4M3, format_named
 from narrowgemm.gemm import _mosaic_gpu, _wgmma_weights
-from narrowgemm.gemm._hopper_weights_space import CONSUMERS, TILE_N, Config, box_columns, piece, steps_of_part
+from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
+from narrowgemm.gemm._hopper_weights_space import TILE_N, Config, box_columns, piece, steps_of_part
 from narrowgemm.gemm._weight_widening import fragments_bf16, fragments_fp8
 from narrowgemm.tiling import ceil_div
 
-#: Registers a thread: 2 · 128 consumers and 128 producers share the 65,536 of a multiprocessor.
-CONSUMER_REGISTERS, PRODUCER_REGISTERS = 232, 40
 #: Accumulators a thread that are in flight at once, beside the sum: with them and the weights nothing spills.
 IN_FLIGHT_REGISTERS = 64
 
@@ -88,7 +87,7 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
         interpret=_mosaic_gpu.interpret_params(interpret),
         kernel_name=name,
     )
-    scales = (jnp.ones(1, jnp.float32) if s is None else s.reshape(1) for s in (qa.tensor_scale, b.tensor_scale))
+    scales = map(scale_operand, (qa.tensor_scale, b.tensor_scale))
     parts: jax.Array = kernel(b.tiles, qa.codes, *scales)
     return parts[0] if config.splits == 1 else jnp.sum(parts, axis=0).astype(out_dtype)
 

@@ -9,16 +9,14 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.shuffle import TILE_K, TILE_ROWS, tiles_shape
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._hopper import CONSUMERS, TMA_ROW_BYTES, is_admitted
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div
 
-CONSUMERS = 2
 #: Rows of B, columns of C, of a tile.
 TILE_N = CONSUMERS * TILE_ROWS
 #: Formats that the kernels store: FP8 would need the transposed tile in pairs of bytes.
 OUT_FORMATS = ("bf16", "f16", "f32")
-#: TMA addresses rows: their length in bytes is a multiple of this (CUDA driver API, cuTensorMapEncodeTiled).
-TMA_ROW_BYTES = 16
 #: What barriers and alignment take of a block's shared memory.
 RESERVED_BYTES = 2048
 #: Wider tiles of A spill, in FP8 with NVFP4 first.
@@ -78,7 +76,7 @@ def candidates_weights(kernel: str, problem: GemmProblem) -> list[Config]:
         for splits in filter(functools.partial(_fills_parts, ceil_div(problem.k, TILE_K)), range(1, MAX_SPLITS + 1)):
             stages = _stages_that_fit(problem, Config(tile_m, 1, splits))
             for config in (Config(tile_m, stages, splits), Config(tile_m, max(stages // 2, 1), splits)):
-                if _is_admitted(kernel, problem, config):
+                if is_admitted(check_weights, kernel, problem, config):
                     found.append(config)
     if not found:
         check_weights(kernel, problem, Config(tile_m=8, stages=1, splits=1))
@@ -130,14 +128,6 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     stage = _stage_bytes(problem, one_stage.tile_m)
     fixed = shared_memory_bytes(problem, one_stage) - stage
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed) // stage)
-
-
-def _is_admitted(kernel: str, problem: GemmProblem, config: Config) -> bool:
-    try:
-        check_weights(kernel, problem, config)
-    except UnsupportedError:
-        return False
-    return True
 
 
 #: A multiprocessor's share of the memory's 4.19 TB/s at 1.7 GHz, and of the L2, both as measured for dense kernels.

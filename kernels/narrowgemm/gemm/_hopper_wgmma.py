@@ -33,11 +33,11 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
+from narrowgemm.formats.quantize import Operand, as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_space import (
-    CONSUMERS,
     STAGE_K_BYTES,
     STORE_ROWS,
     Config,
@@ -45,9 +45,6 @@ from narrowgemm.gemm._hopper_space import (
     consumers_of_a_tile,
     store_columns,
 )
-
-#: Registers a thread: 2 · 128 consumers and 128 producers share the 65,536 of a multiprocessor.
-CONSUMER_REGISTERS, PRODUCER_REGISTERS = 232, 40
 
 
 def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, interpret: bool) -> jax.Array:
@@ -82,13 +79,8 @@ def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, i
         interpret=_mosaic_gpu.interpret_params(interpret),
         kernel_name=name,
     )
-    result: jax.Array = kernel(qa.codes, qb.codes, _scale(qa), _scale(qb))
+    result: jax.Array = kernel(qa.codes, qb.codes, scale_operand(qa.tensor_scale), scale_operand(qb.tensor_scale))
     return result
-
-
-def _scale(operand: QuantizedArray) -> jax.Array:
-    """The tensor scale as the kernel reads it; the kernel multiplies the two, for a launch of its own costs more."""
-    return jnp.ones(1, jnp.float32) if operand.tensor_scale is None else operand.tensor_scale.reshape(1)
 
 
 def _empty_barrier(config: Config) -> Any:
