@@ -50,6 +50,8 @@ class MachineCode:
 
 #: Mnemonics that are counted: tensor cores, TMA, tensor memory, local memory (spills), and a cluster's shared memory.
 _COUNTED = re.compile(r"[HQI]G?MMA|UTC\w+|UTMA\w+|LDTM|STTM|LDL|STL|STAS")
+#: Those of Hopper's and Blackwell's tensor-core instructions (HGMMA, QGMMA, IGMMA; UTCHMMA, UTCQMMA, UTCOMMA).
+MULTIPLY = re.compile(r"(HGMMA|QGMMA|IGMMA|UTC[A-Z]MMA)")
 _SASS_LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 _TPU_COUNTED = re.compile(r"\b(vmatmul[\w.]*|vmatpush[\w.]*|dma\.\w+_to_\w+)")
 _TPU_BUNDLE = re.compile(r"^ *0x[0-9a-f]+ ", re.MULTILINE)

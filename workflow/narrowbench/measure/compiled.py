@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from narrowbench.config import Campaign, load_suite
+from narrowbench.config import Campaign, CompileEntry, load_suite
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.provenance import provenance_of
 from narrowbench.store import jsonl
@@ -37,16 +37,22 @@ def run_compile(kernel_name: str, campaign: Campaign, out: Path) -> dict[str, in
 
 
 def _planned(kernel: Kernel, campaign: Campaign) -> Iterator[tuple[aot.CompileCase, str]]:
-    """Cases with their suites, target by target, as `compile_each` wants them."""
-    entries = [entry for entry in campaign.compile if kernel.name in entry.kernels]
+    """Cases with their suites."""
+    for target, suite, problem in planned_problems(kernel, campaign.compile):
+        for config in _leading(kernel, problem):
+            yield aot.CompileCase(kernel.name, target, problem, config), suite
+
+
+def planned_problems(kernel: Kernel, plan: Sequence[CompileEntry]) -> Iterator[tuple[str, str, GemmProblem]]:
+    """Target, suite and problem of all that a plan has of a kernel, target by target, as `compile_each` wants them."""
+    entries = [entry for entry in plan if kernel.name in entry.kernels]
     pairs = {(target, suite): None for entry in entries for target in entry.targets for suite in entry.suites}
     for target, suite in sorted(pairs, key=lambda pair: pair[0]):
         if target_named(target).arch != kernel.arch:
             continue
         for shape in load_suite(suite).shapes:
-            problem = GemmProblem(shape.m, shape.n, shape.k, kernel.a_formats[0], kernel.b_formats[0], "bf16")
-            for config in _leading(kernel, problem):
-                yield aot.CompileCase(kernel.name, target, problem, config), suite
+            a_format, b_format = kernel.a_formats[0], kernel.b_formats[0]
+            yield target, suite, GemmProblem(shape.m, shape.n, shape.k, a_format, b_format, "bf16")
 
 
 def _leading(kernel: Kernel, problem: GemmProblem) -> list[dict[str, object] | None]:

@@ -1,14 +1,13 @@
 """Jobs of search spaces: every config that a kernel offers, compiled for devices that need not be there; none runs."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 
-from narrowbench.config import Campaign, load_suite
-from narrowbench.measure.compiled import provenance_for
+from narrowbench.config import Campaign
+from narrowbench.measure.compiled import planned_problems, provenance_for
 from narrowbench.measure.devices import local_devices
 from narrowbench.measure.runner import counts
 from narrowbench.store import jsonl
@@ -18,6 +17,7 @@ from narrowbench.store.space import Space, SpaceCase, SpaceConfig
 from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.registry import Kernel, kernel_named
+from narrowgemm.machine_code import MULTIPLY
 from narrowgemm.problem import GemmProblem
 from narrowgemm.slug import slugged
 from narrowgemm.targets import target_named
@@ -26,8 +26,6 @@ from narrowgemm.targets import target_named
 CONFIGS_IN_ROW = 16
 #: Of a reason: compilers print whole modules.
 _LONGEST_REASON = 300
-#: Mnemonics of Hopper's and Blackwell's tensor-core instructions.
-_MULTIPLY = re.compile(r"(HGMMA|QGMMA|IGMMA|UTC[A-Z]MMA)")
 
 
 @dataclass(frozen=True)
@@ -42,14 +40,8 @@ class Part:
 
 def parts_of(kernel: Kernel, campaign: Campaign) -> Iterator[Part]:
     """All that the campaign plans of a kernel's search space, target by target."""
-    entries = [entry for entry in campaign.space if kernel.name in entry.kernels]
-    pairs = {(target, suite): None for entry in entries for target in entry.targets for suite in entry.suites}
-    for target, suite in sorted(pairs, key=lambda pair: pair[0]):
-        if target_named(target).arch != kernel.arch:
-            continue
-        for shape in load_suite(suite).shapes:
-            problem = GemmProblem(shape.m, shape.n, shape.k, kernel.a_formats[0], kernel.b_formats[0], "bf16")
-            yield from _parts(kernel, target, suite, problem)
+    for target, suite, problem in planned_problems(kernel, campaign.space):
+        yield from _parts(kernel, target, suite, problem)
 
 
 def _parts(kernel: Kernel, target: str, suite: str, problem: GemmProblem) -> Iterator[Part]:
@@ -72,7 +64,9 @@ def run_space(kernel_name: str, campaign: Campaign, raw: Path) -> Iterator[str]:
     Raises UnsupportedError without the packages of the extra `aot`, StoreError where a file cannot be resumed.
     """
     kernel, host = kernel_named(kernel_name), local_devices()[-1]
-    todo = [part for part in parts_of(kernel, campaign) if not _is_there(part, raw)]
+    parts = list(parts_of(kernel, campaign))
+    there = {target: _stored(kernel, target, raw) for target in {part.target for part in parts}}
+    todo = [part for part in parts if part.case.model_dump_json() not in there[part.target]]
     cases = [
         aot.CompileCase(kernel.name, part.target, part.case.problem, config) for part in todo for config in part.configs
     ]
@@ -88,11 +82,10 @@ def run_space(kernel_name: str, campaign: Campaign, raw: Path) -> Iterator[str]:
         yield f"{kernel.name} for {part.target}, configs from {part.case.first}: {counted}"
 
 
-def _is_there(part: Part, raw: Path) -> bool:
-    device = slugged(target_named(part.target).kind)
-    path = raw / device / "space" / f"{part.case.kernel}.jsonl"
-    key = f"{device}/{part.case.model_dump_json()}"
-    return any(row.key == key and counts(row) for row in jsonl.resume(path).rows)
+def _stored(kernel: Kernel, target: str, raw: Path) -> set[str]:
+    """The cases of a kernel and target that have a row which counts, as JSON."""
+    path = raw / slugged(target_named(target).kind) / "space" / f"{kernel.name}.jsonl"
+    return {row.case.model_dump_json() for row in jsonl.resume(path).rows if counts(row)}
 
 
 def _row(part: Part, outcomes: Sequence[aot.Outcome], origin: Provenance) -> Row:
@@ -121,5 +114,5 @@ def _config(config: dict[str, object], outcome: aot.Outcome) -> SpaceConfig:
         tensor_memory_columns=code and code.tensor_memory_columns,
         code_bytes=code and code.code_bytes,
         compile_s=code and round(code.compile_s, 3),
-        multiplies=code and {name: count for name, count in code.instructions.items() if _MULTIPLY.match(name)},
+        multiplies=code and {name: count for name, count in code.instructions.items() if MULTIPLY.match(name)},
     )

@@ -9,10 +9,10 @@ import pandas as pd
 from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.tables import Column, Table, count
+from narrowgemm.machine_code import MULTIPLY
 
-#: Mnemonics of Hopper's and Blackwell's tensor-core instructions (HGMMA, QGMMA; UTCHMMA, UTCQMMA, UTCOMMA), and of the
-#: bulk loads that feed them.
-_MULTIPLY, _LOAD = re.compile(r"(HGMMA|QGMMA|UTC[A-Z]MMA)"), re.compile(r"UTMALDG")
+#: Mnemonic of the bulk loads that feed the tensor cores.
+_LOAD = re.compile(r"UTMALDG")
 
 
 def table(material: Material) -> Table:
@@ -44,7 +44,7 @@ def table(material: Material) -> Table:
 
 def _row(material: Material, line: pd.Series) -> list[Any]:
     counts = {} if pd.isna(line.instructions) else json.loads(line.instructions)
-    multiplies = ", ".join(f"{name} ×{number}" for name, number in counts.items() if _MULTIPLY.match(name))
+    multiplies = ", ".join(f"{name} ×{number}" for name, number in counts.items() if MULTIPLY.match(name))
     loads = sum(number for name, number in counts.items() if _LOAD.match(name))
     resources = ["registers", "spill_bytes", "shared_memory_bytes", "tensor_memory_columns", "code_bytes"]
     return [
