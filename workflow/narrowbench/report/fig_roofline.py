@@ -53,22 +53,23 @@ def rooflines(material: Material, *origins: str) -> Figure:
     grid = figure.subplots(len(found), len(columns), squeeze=False)
     for row, place in zip(grid, found, strict=True):
         for axes, mode in zip(row, columns, strict=True):
-            _panel(axes, material, frame, place, mode)
+            _panel(axes, material, frame, at(lines, place), place, mode)
     roofs = [Line2D([], [], color=GREY, label=_LABELS[kind], **look) for kind, look in _LINES.items()]
     style.legend_above(figure, style.legend_keys(lines.kernel, with_line=False) + roofs)
     style.footnote(figure, _NOTE)
     return figure
 
 
-def _panel(axes: Axes, material: Material, frame: pd.DataFrame, place: Place, mode: str) -> None:
-    lines = at(once(usual(frame)), place, mode)
+def _panel(axes: Axes, material: Material, frame: pd.DataFrame, here: pd.DataFrame, place: Place, mode: str) -> None:
+    """One mode of a place; `here` are the place's lines of both, for panels of a place have one scale."""
+    lines = here[here["mode"] == mode]
     axes.set_title(f"{material.place_name(place)}, {mode}", loc="left")
     if lines.empty:
         style.without_data(axes, f"no case measured in {mode} mode")
         return
     scale = rate_prefix(lines.flop_per_s.max())
     frame_roofline(axes, scale)
-    span = _span(at(once(usual(frame)), place).intensity_flop_per_byte)
+    span = _span(here.intensity_flop_per_byte)
     known = _known(material, frame, place, mode)
     keys = sorted({roof_key(line) for _, line in lines.iterrows()})
     for kind, roofs in known.items():
@@ -78,7 +79,7 @@ def _panel(axes: Axes, material: Material, frame: pd.DataFrame, place: Place, mo
     for kernel in in_legend_order(lines.kernel):
         _draw_points(axes, lines[lines.kernel == kernel], kernel, scale)
     axes.set_xlim(*span)
-    axes.set_ylim(bottom=at(once(usual(frame)), place).flop_per_s.min() / 5 / 10.0**scale)
+    axes.set_ylim(bottom=here.flop_per_s.min() / 5 / 10.0**scale)
     label_decades(axes)
 
 

@@ -74,9 +74,9 @@ def draw_panels(
     """
     rows = _flow(panels)
     below_in = _ROW_IN * len(rows) + _FOOT_IN
-    height_in = below_in + _TOP_IN + style.legend_above(Figure(figsize=(style.PAGE_IN, below_in)), keys)
-    figure = Figure(figsize=(style.PAGE_IN, height_in))
-    style.legend_above(figure, keys)
+    figure = Figure(figsize=(style.PAGE_IN, below_in))
+    height_in = below_in + _TOP_IN + style.legend_above(figure, keys)
+    figure.set_size_inches(style.PAGE_IN, height_in)
     for number, row in enumerate(rows):
         top_in = below_in - _ROW_IN * number
         if number == 0 or rows[number - 1][0].place != row[0].place:
