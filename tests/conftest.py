@@ -48,6 +48,16 @@ _ACCURACY: dict[str, Any] = {
 }
 
 
+_FP8_PROBLEM: dict[str, Any] = {
+    "m": 128,
+    "n": 128,
+    "k": 128,
+    "a_format": "fp8_e4m3",
+    "b_format": "fp8_e4m3",
+    "out_format": "bf16",
+}
+
+
 def _provenance(**changes: Any) -> Provenance:
     known: dict[str, Any] = {
         "device": "cpu-test",
@@ -133,12 +143,7 @@ def make_tuning_row() -> Callable[..., Row]:
             "kind": "tuning",
             "kernel": "hopper_wgmma_fp8",
             "suite": "smoke",
-            "m": 128,
-            "n": 128,
-            "k": 128,
-            "a_format": "fp8_e4m3",
-            "b_format": "fp8_e4m3",
-            "out_format": "bf16",
+            **_FP8_PROBLEM,
             "distribution": "normal",
             "seed": 0,
             "top": None,
@@ -177,12 +182,7 @@ def make_counters_row() -> Callable[..., Row]:
         case: dict[str, Any] = {
             "kind": "counters",
             "kernel": "hopper_wgmma_fp8",
-            "m": 128,
-            "n": 128,
-            "k": 128,
-            "a_format": "fp8_e4m3",
-            "b_format": "fp8_e4m3",
-            "out_format": "bf16",
+            **_FP8_PROBLEM,
             "distribution": "normal",
             "seed": 0,
             "config": None,
@@ -218,12 +218,7 @@ def make_space_row() -> Callable[..., Row]:
             "kind": "space",
             "kernel": "hopper_wgmma_fp8",
             "suite": "compiled",
-            "m": 128,
-            "n": 128,
-            "k": 128,
-            "a_format": "fp8_e4m3",
-            "b_format": "fp8_e4m3",
-            "out_format": "bf16",
+            **_FP8_PROBLEM,
             "first": 0,
             "count": 1,
         }

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from narrowbench.config import Campaign, load_protocol, parse
-from narrowbench.measure import bench, lock, runner
+from narrowbench.measure import bench, runner
 from narrowbench.measure.clocks import Reading
-from narrowbench.measure.devices import LocalDevice, local_devices
+from narrowbench.measure.devices import LocalDevice
 from narrowbench.store import jsonl
 from narrowbench.store.rows import GemmCase, Row
 
@@ -45,11 +45,10 @@ class Board:
 
 
 @pytest.fixture
-def cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalDevice:
-    """This machine's CPU under a lock of its own, said to have next to no cache, so that few sets are needed."""
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
+def cpu(cpu: LocalDevice, monkeypatch: pytest.MonkeyPatch) -> LocalDevice:
+    """This machine's CPU, with readings of a board."""
     monkeypatch.setattr(bench, "open_source", lambda _: (Board(), None))
-    return dataclasses.replace(local_devices()[-1], cache_bytes=2**16, cache_reason=None)
+    return cpu
 
 
 def _campaign(min_window_s: float, **entry: object) -> Campaign:

@@ -13,10 +13,10 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
-from narrowbench.config import CONFIGS, Campaign, Protocol, load_campaign, load_protocol, load_suite
+from narrowbench.config import Campaign, Protocol, load_suite
 from narrowbench.errors import DeviceBusyError
 from narrowbench.measure import bench, gemm, launches, lock, provenance, recording, roofs, runner, sampling
-from narrowbench.measure.devices import LocalDevice, local_devices
+from narrowbench.measure.devices import LocalDevice
 from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
 from narrowbench.store.rows import Row
@@ -24,36 +24,6 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tune import table
-
-_QUICK = {
-    "burst": {"train_s": 0.001, "idle_s": 0.0, "warm_up_s": 0.0, "stop": {"min_samples": 6, "max_samples": 6}},
-    "sustained": {"warm_up_s": 0.01, "window_s": 0.01, "start_jitter_s": 0.0,
-                  "stop": {"min_samples": 6, "max_samples": 6}},
-    "energy": {"idle_s": 0.01},
-}  # fmt: skip
-
-
-@pytest.fixture
-def cpu() -> LocalDevice:
-    """This machine's CPU, said to have next to no cache, so that few operand sets are needed."""
-    return dataclasses.replace(local_devices()[-1], cache_bytes=2**16, cache_reason=None)
-
-
-@pytest.fixture(autouse=True)
-def _own_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))
-
-
-@pytest.fixture
-def campaign() -> Campaign:
-    known = load_campaign(CONFIGS / "smoke.yaml").model_dump()
-    entry = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["burst", "sustained"], "out_formats": ["f32"]}
-    return Campaign.model_validate(known | {"plan": {"cpu": [entry]}, "protocol": _QUICK})
-
-
-@pytest.fixture
-def protocol(campaign: Campaign) -> Protocol:
-    return load_protocol(campaign)
 
 
 @pytest.fixture
@@ -221,42 +191,6 @@ def test_a_torn_line_is_cut_and_its_case_measured_again(run: Callable[..., runne
     path.write_bytes(whole[:-100])
     assert run() == runner.JobReport({"ok": 1}, 3, ())
     assert len({row.key for row in _rows(tmp_path)}) == 4
-
-
-def test_a_campaign_goes_through_its_jobs_and_leaves_what_its_budget_does_not_allow(
-    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(runner, "run_roofs", lambda *_: runner.JobReport({}, 0, ()))
-    entry = campaign.plan["cpu"][0].model_copy(update={"kernels": ["xla_dot_f32", "xla_dot_bf16"]})
-    planned = campaign.model_copy(update={"plan": {"cpu": [entry]}})
-
-    def reports(budget_s: float | None) -> list[runner.JobReport]:
-        jobs = list(runner.run_campaign(cpu, planned, protocol, tmp_path, budget_s))
-        files = [tmp_path / cpu.slug / name for name in ("xla_dot_f32/smoke", "xla_dot_bf16/smoke", "roofs")]
-        assert [out for out, _ in jobs] == [file.with_suffix(".jsonl") for file in files]
-        return [report for _, report in jobs[:-1]]
-
-    assert [len(report.left) for report in reports(0.0)] == [4, 4]
-    assert [report.done for report in reports(None)] == [{"ok": 4}] * 2
-    assert [report.skipped for report in reports(None)] == [4, 4]
-
-
-def test_part_of_a_campaign_is_its_jobs_of_these_kernels_without_the_roofs(
-    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path
-) -> None:
-    entry = campaign.plan["cpu"][0].model_copy(update={"kernels": ["xla_dot_f32", "xla_dot_bf16"]})
-    planned = campaign.model_copy(update={"plan": {"cpu": [entry]}})
-
-    def files(part: runner.Part) -> list[Path]:
-        return [out for out, _ in runner.run_campaign(cpu, planned, protocol, tmp_path, 0.0, part)]
-
-    only = [tmp_path / cpu.slug / "xla_dot_bf16" / "smoke.jsonl"]
-    assert files(runner.Part(kernels=["xla_dot_bf16"])) == only
-    assert files(runner.Part(kernels=["xla_dot_bf16"], suites=["smoke"])) == only
-    with pytest.raises(ValueError, match="did you mean xla_dot_f32"):
-        files(runner.Part(kernels=["xla_dot_f23"]))
-    with pytest.raises(ValueError, match="suite of this campaign"):
-        files(runner.Part(suites=["square"]))
 
 
 def test_nothing_is_prepared_while_something_is_measured(tmp_path: Path) -> None:

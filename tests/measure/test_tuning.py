@@ -58,12 +58,6 @@ def matmul(a: jax.Array, b: jax.Array, config: Config, out_format: str) -> jax.A
     return product.at[0, 0].add(1.0) if config.fault == "errs" else product
 
 
-@pytest.fixture
-def cpu() -> LocalDevice:
-    """This machine's CPU, said to have next to no cache, so that few operand sets are needed."""
-    return dataclasses.replace(local_devices()[-1], cache_bytes=2**16, cache_reason=None)
-
-
 @pytest.fixture(autouse=True)
 def _own_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock.tempfile, "gettempdir", lambda: str(tmp_path))

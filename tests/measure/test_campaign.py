@@ -1,0 +1,45 @@
+"""A campaign in one process: its jobs in order, within a budget, whole or in part."""
+
+from pathlib import Path
+
+import pytest
+
+from narrowbench.config import Campaign, Protocol
+from narrowbench.measure import runner
+from narrowbench.measure.devices import LocalDevice
+
+
+def test_a_campaign_goes_through_its_jobs_and_leaves_what_its_budget_does_not_allow(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "run_roofs", lambda *_: runner.JobReport({}, 0, ()))
+    entry = campaign.plan["cpu"][0].model_copy(update={"kernels": ["xla_dot_f32", "xla_dot_bf16"]})
+    planned = campaign.model_copy(update={"plan": {"cpu": [entry]}})
+
+    def reports(budget_s: float | None) -> list[runner.JobReport]:
+        jobs = list(runner.run_campaign(cpu, planned, protocol, tmp_path, budget_s))
+        files = [tmp_path / cpu.slug / name for name in ("xla_dot_f32/smoke", "xla_dot_bf16/smoke", "roofs")]
+        assert [out for out, _ in jobs] == [file.with_suffix(".jsonl") for file in files]
+        return [report for _, report in jobs[:-1]]
+
+    assert [len(report.left) for report in reports(0.0)] == [4, 4]
+    assert [report.done for report in reports(None)] == [{"ok": 4}] * 2
+    assert [report.skipped for report in reports(None)] == [4, 4]
+
+
+def test_part_of_a_campaign_is_its_jobs_of_these_kernels_without_the_roofs(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path
+) -> None:
+    entry = campaign.plan["cpu"][0].model_copy(update={"kernels": ["xla_dot_f32", "xla_dot_bf16"]})
+    planned = campaign.model_copy(update={"plan": {"cpu": [entry]}})
+
+    def files(part: runner.Part) -> list[Path]:
+        return [out for out, _ in runner.run_campaign(cpu, planned, protocol, tmp_path, 0.0, part)]
+
+    only = [tmp_path / cpu.slug / "xla_dot_bf16" / "smoke.jsonl"]
+    assert files(runner.Part(kernels=["xla_dot_bf16"])) == only
+    assert files(runner.Part(kernels=["xla_dot_bf16"], suites=["smoke"])) == only
+    with pytest.raises(ValueError, match="did you mean xla_dot_f32"):
+        files(runner.Part(kernels=["xla_dot_f23"]))
+    with pytest.raises(ValueError, match="suite of this campaign"):
+        files(runner.Part(suites=["square"]))
