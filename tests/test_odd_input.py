@@ -21,6 +21,7 @@ SMOKE = cli.ROOT / "configs" / "smoke.yaml"
 JOB = ["measure", "--device", CPU, "--kernel", "xla_dot_f32", "--suite", "smoke"]
 VERSUS = ["versus", "--device", CPU, "--mode", "burst", "--config", str(SMOKE)]
 TWO = ["xla_dot_f32", "xla_dot_bf16"]
+NUMBERS = ["table", "tab_devices", "--frame", "good.parquet", "--out", "tables", "--numbers"]
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def stored(make_row: Callable[..., Row], tmp_path: Path) -> Path:
     return tmp_path / "good.parquet"
 
 
-@pytest.mark.parametrize("command", [["figure", "fig_roofline"], ["table", "tab_gemm"], ["numbers"], ["report"]])
+@pytest.mark.parametrize("command", [["figure", "fig_roofline"], ["table", "tab_gemm"], ["report"]])
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -83,11 +84,11 @@ def test_a_frame_that_is_none_is_named(
 @pytest.mark.parametrize(
     "command",
     [
-        ["collect"],
-        ["numbers", "--frame", "good.parquet"],
-        ["compile", "--kernel", "hopper_wgmma_fp8", "--config", str(SMOKE)],
-        [*JOB, "--config", str(SMOKE)],
-        [*VERSUS, "--shape", "8", "8", "8", *TWO],
+        ["collect", "--out"],
+        NUMBERS,
+        ["compile", "--kernel", "hopper_wgmma_fp8", "--config", str(SMOKE), "--out"],
+        [*JOB, "--config", str(SMOKE), "--out"],
+        [*VERSUS, "--shape", "8", "8", "8", *TWO, "--out"],
     ],
     ids=lambda command: command[0],
 )
@@ -98,7 +99,7 @@ def test_a_frame_that_is_none_is_named(
 def test_a_place_that_cannot_be_written_is_named(
     refused: Callable[..., str], command: list[str], place: str, told: str
 ) -> None:
-    assert told in refused(*command, "--out", place)
+    assert told in refused(*command, place)
     assert Path("text").read_text() == "hello\n"
 
 
@@ -109,9 +110,9 @@ def test_a_folder_that_is_a_file_is_named(refused: Callable[..., str], command: 
 
 
 @pytest.mark.usefixtures("stored")
-@pytest.mark.parametrize("command", [["collect"], ["numbers", "--frame", "good.parquet"]])
+@pytest.mark.parametrize("command", [["collect", "--out"], NUMBERS])
 def test_a_full_disk_is_told(refused: Callable[..., str], command: list[str]) -> None:
-    assert "/dev/full: No space left on device; free space" in refused(*command, "--out", "/dev/full")
+    assert "/dev/full: No space left on device; free space" in refused(*command, "/dev/full")
     assert not Path("/dev/full").is_file()
 
 

@@ -64,8 +64,7 @@ def test_versions_that_differ_are_no_number(make_row: Callable[..., Row]) -> Non
 
 
 def test_the_module_is_typst_that_lists_every_number(frame: pd.DataFrame, tmp_path: Path) -> None:
-    frames.write(frame, tmp_path / "frame.parquet")
-    numbers.write(tmp_path / "frame.parquet", tmp_path / "numbers.typ")
+    numbers.write(Material(frame), tmp_path / "numbers.typ")
     text = (tmp_path / "numbers.typ").read_text(encoding="utf-8")
     assert f'"{H200}/rate": (' in text
     assert '(slug: "nvidia-h200", name: "NVIDIA H200 SXM"),' in text

@@ -10,7 +10,7 @@ import pytest
 from narrowbench.config import ROOT
 from narrowbench.errors import PaperError
 from narrowbench.report import frame as frames
-from narrowbench.report import numbers, paper
+from narrowbench.report import paper
 from narrowbench.report.catalogue import FIGURES, TABLES, tabulate
 
 
@@ -21,9 +21,7 @@ def _folder(root: Path, frame: pd.DataFrame) -> Path:
     for name in ("narrowgemm.typ", "references.bib"):
         shutil.copy(ROOT / "paper" / name, root / "paper" / name)
     frames.write(frame, root / "frame.parquet")
-    for stem in TABLES:
-        tabulate([stem], root / "frame.parquet", root / "paper" / "tables")
-    numbers.write(root / "frame.parquet", root / "paper" / "numbers.typ")
+    tabulate(TABLES, root / "frame.parquet", root / "paper" / "tables", root / "paper" / "numbers.typ")
     picture = '<svg xmlns="http://www.w3.org/2000/svg" width="200" height="100"><rect width="200" height="100"/></svg>'
     for stem in FIGURES:
         (root / "figures" / f"{stem}.svg").write_text(picture)

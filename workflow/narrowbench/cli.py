@@ -296,19 +296,16 @@ def figure(
 
 
 @app.command()
-def table(stems: list[str], frame: Frame, out: Annotated[Path, typer.Option(help="Folder to write into.")]) -> None:
-    """Write tables as LaTeX, CSV, Markdown and typst."""
+def table(
+    stems: list[str],
+    frame: Frame,
+    out: Annotated[Path, typer.Option(help="Folder to write into.")],
+    numbers: Annotated[Path | None, typer.Option(help="typst module of the figures in the paper's text.")] = None,
+) -> None:
+    """Write tables as LaTeX, CSV, Markdown and typst, and every figure of the paper's text, by name."""
     from narrowbench.report.catalogue import tabulate
 
-    tabulate(stems, frame, out)
-
-
-@app.command()
-def numbers(frame: Frame, out: Annotated[Path, typer.Option(help="typst module to write.")]) -> None:
-    """Write every figure of the paper's text, by name."""
-    from narrowbench.report.numbers import write
-
-    write(frame, out)
+    tabulate(stems, frame, out, numbers)
 
 
 @app.command()

@@ -2,7 +2,8 @@
 # out byte for byte the same: file times, which a clone does not keep, decide nothing.
 
 
-# One job draws all figures and one writes all tables: a process takes longer to start than to draw.
+# One job draws all figures, and one writes all tables and numbers: a process takes longer to start than to draw, and
+# what models are fitted to is read and fitted once.
 rule figures:
     input:
         "build/frames/record.parquet",
@@ -26,33 +27,22 @@ rule tables:
         "build/frames/record.parquet",
     output:
         expand("paper/tables/{stem}{suffix}", stem=TABLES, suffix=TABLE_SUFFIXES),
+        numbers="paper/numbers.typ",
     log:
         "build/logs/tables.log",
     params:
         stems=TABLES,
-        digest=pipeline.report_digest(*TABLES),
+        digest=pipeline.report_digest("numbers", *TABLES),
     shell:
-        "python3 -m narrowbench table {params.stems} --frame {input} --out paper/tables > {log} 2>&1"
-
-
-rule numbers:
-    input:
-        "build/frames/record.parquet",
-    output:
-        "paper/numbers.typ",
-    log:
-        "build/logs/numbers.log",
-    params:
-        digest=lambda wildcards: pipeline.report_digest("numbers"),
-    shell:
-        "python3 -m narrowbench numbers --frame {input} --out {output} > {log} 2>&1"
+        "python3 -m narrowbench table {params.stems} --frame {input} --out paper/tables"
+        " --numbers {output.numbers} > {log} 2>&1"
 
 
 rule paper:
     input:
         "paper/narrowgemm.typ",
         "paper/references.bib",
-        rules.numbers.output,
+        rules.tables.output.numbers,
         expand("figures/{stem}.svg", stem=FIGURES),
         expand("paper/tables/{stem}.typ", stem=TABLES),
     output:

@@ -7,7 +7,7 @@ drift apart, and an L2 of two partitions may hold a line twice.
 
 import functools
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -139,10 +139,13 @@ def _missed_bytes(problem: GemmProblem, schedule: Schedule, cache_bytes: float) 
         columns = sorted({("b", column, part * steps_of_part) for (_, column), part in wave})
         blocks = [(*block, extents.bytes_of_a_k(*block[:2])) for block in rows + columns]
         for step in range(steps_of_part):
-            for side, index, first, bytes_of_a_k in blocks:
-                s = first + step
-                if s < steps:
-                    cache.read((side, index, s), bytes_of_a_k * extents.k[s])
+            cache.read(
+                [
+                    ((side, index, first + step), bytes_of_a_k * extents.k[first + step])
+                    for side, index, first, bytes_of_a_k in blocks
+                    if first + step < steps
+                ]
+            )
         for row, column in {tile for tile, _ in wave}:
             cache.write(("c", row, column), extents.result_bytes(row, column))
     return cache.missed_bytes
@@ -199,12 +202,15 @@ class _Lru:
     def missed_bytes(self) -> int:
         return round(self._missed)
 
-    def read(self, block: tuple[str, int, int], size: float) -> None:
-        if block in self._held:
-            self._held.move_to_end(block)
-            return
-        self._missed += size
-        self.write(block, size)
+    def read(self, blocks: Iterable[tuple[tuple[str, int, int], float]]) -> None:
+        """Read blocks with their bytes, in this order; many a call, for a schedule has millions."""
+        held, touch = self._held, self._held.move_to_end
+        for block, size in blocks:
+            if block in held:
+                touch(block)
+            else:
+                self._missed += size
+                self.write(block, size)
 
     def write(self, block: tuple[str, int, int], size: float) -> None:
         """Put a new block in; one larger than the cache passes through."""

@@ -76,8 +76,10 @@ def _draw(stems: Sequence[str], frame: Path, folder: Path) -> list[Path]:
     return paths
 
 
-def tabulate(stems: Sequence[str], frame: Path, folder: Path) -> list[Path]:
+def tabulate(stems: Sequence[str], frame: Path, folder: Path, numbers: Path | None = None) -> list[Path]:
     """Write tables from a stored frame into `folder`, for each of them one file for each of `TABLE_SUFFIXES`.
+
+    Into `numbers` go the figures of the paper's text, which come from the same fits and comparisons.
 
     Raises ValueError, naming the nearest known ones, for an unknown stem, before anything is written.
     """
@@ -86,7 +88,12 @@ def tabulate(stems: Sequence[str], frame: Path, folder: Path) -> list[Path]:
     from narrowbench.report.tables import save
 
     material = Material.load(frame)
-    return [path for stem in stems for path in save(_module(stem).table(material), stem, folder)]
+    paths = [path for stem in stems for path in save(_module(stem).table(material), stem, folder)]
+    if numbers is not None:
+        from narrowbench.report.numbers import write
+
+        paths.append(write(material, numbers))
+    return paths
 
 
 def _check_known(stems: Sequence[str], known: tuple[str, ...], kind: str) -> None:

@@ -12,9 +12,12 @@ from narrowbench.report import frame as frames
 from narrowbench.report.select import Place
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Material:
-    """A frame of results; device profiles and claims are read from the configuration when first asked for."""
+    """A frame of results; device profiles and claims are read from the configuration when first asked for.
+
+    Equal to itself alone, so that what is fitted to a material can be kept for whoever asks next.
+    """
 
     frame: pd.DataFrame
 
@@ -37,6 +40,12 @@ class Material:
     def claims(self) -> list[Claim]:
         """The claims of the article that the paper weighs."""
         return load_claims(self.sources)
+
+    @cached_property
+    def of_record(self) -> "Material":
+        """The material of the record's lines alone."""
+        lines = self.origin("record")
+        return self if len(lines) == len(self.frame) else Material(lines)
 
     def origin(self, *origins: str) -> pd.DataFrame:
         """Lines of the frame from these origins."""

@@ -61,26 +61,26 @@ type Named = Iterator[tuple[str, Number]]
 
 def numbers(material: Material) -> dict[str, Number]:
     """All numbers by name, sorted."""
-    record = Material(material.origin("record"))
+    record = material.of_record
     parts = [_of_claims(material), _of_protocol(), _of_sheets(material), _of_models(record)]
     parts += [_of_device(record, place) for place in places(record.frame)]
     parts.append(_of_counted(record))
     return dict(sorted(pair for part in parts for pair in part))
 
 
-def write(frame: Path, out: Path) -> None:
+def write(material: Material, out: Path) -> Path:
     """Write a typst module: `numbers`, name -> (short, full); `devices` of the record; `claims` of the article."""
-    material = Material.load(frame)
     lines = [f"  {_quoted(name)}: ({_quoted(n.short)}, {_quoted(n.full)})," for name, n in numbers(material).items()]
     devices = [
         f"  (slug: {_quoted(place.device)}, name: {_quoted(material.device_name(place.device))}),"
         for place in places(material.origin("record"))
     ]
     claims = [f"  ({_quoted(c.quote)}, {_quoted(c.verdict)}, {_quoted(c.truth)})," for c in material.claims]
-    head = "// Generated from the record by `narrowbench numbers`: every figure that the paper's text cites."
+    head = "// Generated from the record by `narrowbench table --numbers`: every figure that the paper's text cites."
     parts = {"numbers": lines, "devices": devices, "claims": claims}
     text = [head, *(line for name, part in parts.items() for line in (f"#let {name} = (", *part, ")")), ""]
     write_text(out, "\n".join(text))
+    return out
 
 
 def _quoted(text: str) -> str:

@@ -7,7 +7,7 @@ import pandas as pd
 
 from narrowbench.models.hardware import DeviceProfile, Rates, rate_key
 from narrowbench.models.roofline import RoofedPoint, check_below_roofs
-from narrowbench.report.select import CONSTANT, Place, Reading, at, modes, places, reading, timed
+from narrowbench.report.select import CONSTANT, Place, Reading, at, is_measured, is_timed, modes, places, reading, timed
 
 #: Key of the memory roof beside those of the rates.
 MEMORY = "memory"
@@ -50,13 +50,10 @@ def measured_roofs(
 def _best_lines(
     frame: pd.DataFrame, place: Place, mode: str, data: str, held_only: bool = False
 ) -> dict[str, pd.Series]:
-    lines = at(frame, place)
-    lines = lines[(lines.status == "ok") & (lines.evidence == "measured")]
-    roofs = lines[(lines.kind == "roof") & ((lines.quantity != "flop") | (lines.distribution == data))]
-    gemms = timed(lines)
-    constant = gemms[gemms.distribution.isin(CONSTANT if data == "zeros" else ())]
+    roofs = is_measured(frame) & (frame.kind == "roof") & ((frame.quantity != "flop") | (frame.distribution == data))
+    constant = is_timed(frame) & frame.distribution.isin(CONSTANT if data == "zeros" else ())
+    known = at(frame[roofs | constant], place)
     best: dict[str, pd.Series] = {}
-    known = pd.concat([roofs, constant])
     for wanted in dict.fromkeys((mode, mode if held_only else "burst")):
         fastest: dict[str, pd.Series] = {}
         for _, line in known[known["mode"] == wanted].iterrows():

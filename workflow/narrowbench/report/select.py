@@ -39,26 +39,30 @@ class Place:
     device: str
 
 
-def timed(frame: pd.DataFrame) -> pd.DataFrame:
+def is_measured(frame: pd.DataFrame) -> pd.Series:
+    """Lines of what was measured and passed."""
+    return (frame.status == "ok") & (frame.evidence == "measured")
+
+
+def is_timed(frame: pd.DataFrame) -> pd.Series:
     """Lines of GEMMs that were measured and passed, by the protocol's windows: not those that study other lengths."""
-    lines = _passed(frame)
-    return lines[lines.window_s.isna()]
+    return is_measured(frame) & (frame.kind == "gemm") & frame.window_s.isna()
+
+
+def timed(frame: pd.DataFrame) -> pd.DataFrame:
+    """The lines that `is_timed` says."""
+    return frame[is_timed(frame)]
 
 
 def of_windows(frame: pd.DataFrame) -> pd.DataFrame:
     """Lines of GEMMs that study the length of the windows."""
-    lines = _passed(frame)
-    return lines[lines.window_s.notna()]
-
-
-def _passed(frame: pd.DataFrame) -> pd.DataFrame:
-    return frame[(frame.kind == "gemm") & (frame.status == "ok") & (frame.evidence == "measured")]
+    return frame[is_measured(frame) & (frame.kind == "gemm") & frame.window_s.notna()]
 
 
 def usual(frame: pd.DataFrame) -> pd.DataFrame:
     """Measured GEMMs of normal data, rotated operands and no epilogue: what figures show unless they say otherwise."""
-    lines = timed(frame)
-    return lines[(lines.distribution == "normal") & (lines.cache == "rotated") & (lines.epilogue == "none")]
+    is_usual = (frame.distribution == "normal") & (frame.cache == "rotated") & (frame.epilogue == "none")
+    return frame[is_timed(frame) & is_usual]
 
 
 def once(lines: pd.DataFrame) -> pd.DataFrame:
@@ -70,10 +74,8 @@ def once(lines: pd.DataFrame) -> pd.DataFrame:
 
 def places(frame: pd.DataFrame) -> list[Place]:
     """Every place of the frame, this machine's first, and there the fastest device first."""
-    best: dict[Place, float] = {}
-    for _, line in timed(frame).iterrows():
-        place = Place(line.origin, line.device)
-        best[place] = max(best.get(place, 0.0), line.flop_per_s)
+    fastest = timed(frame).groupby(["origin", "device"], as_index=False).flop_per_s.max()
+    best = {Place(*where): rate for *where, rate in fastest.itertuples(index=False)}
     return sorted(best, key=lambda place: (place.origin != "local", -best[place], place.device))
 
 

@@ -64,7 +64,7 @@ class RoofShares:
     """How much of its roof a case reaches: of the measured one, and of the data sheet's dense one."""
 
     def __init__(self, material: Material, lines: pd.DataFrame) -> None:
-        places = {(line.origin, line.device, line["mode"]) for _, line in lines.iterrows()}
+        places = lines[["origin", "device", "mode"]].drop_duplicates().itertuples(index=False, name=None)
         self._measured = {
             (*where, data): measured_roofs(material.frame, Place(*where[:2]), where[2], data)
             for where in places

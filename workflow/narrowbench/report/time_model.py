@@ -1,5 +1,6 @@
 """The time model of figures and tables: fitted on half of the record's shapes, tested on the rest. No Matplotlib."""
 
+import functools
 from dataclasses import dataclass, fields
 
 from narrowbench.models.chosen import Modelled, load_chosen, modelled
@@ -57,8 +58,14 @@ class TimeModel:
 
 def time_model(material: Material) -> TimeModel:
     """The model of the record: normal data, rotated operands, both modes, each run at the clock that it held."""
-    frame = once(usual(material.origin("record")))
-    fitted, tested = halves(kernel_runs(frame[frame.device == FITTED_ON], material.profiles))
+    return _time_model(material.of_record)
+
+
+@functools.cache
+def _time_model(record: Material) -> TimeModel:
+    """Fitted once for all tables and numbers of a process."""
+    frame = once(usual(record.frame))
+    fitted, tested = halves(kernel_runs(frame[frame.device == FITTED_ON], record.profiles))
     if len(fitted) < NEEDED_RUNS:
         return TimeModel(Coefficients(), tuple(fitted), tuple(tested), None)
     coefficients = fit_coefficients(fitted)
