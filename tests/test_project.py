@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ def _normal(name: str) -> str:
 
 
 def _pinned(requirements: list[str]) -> dict[str, str]:
-    """Name -> version of exact pins; extras in brackets are left out."""
-    pins = [re.fullmatch(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", requirement) for requirement in requirements]
+    """Name -> version of exact pins; extras in brackets and markers are left out."""
+    form = r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?==([^\s;]+)(?:; .*)?"
+    pins = [re.fullmatch(form, requirement) for requirement in requirements]
     assert all(pins), f"not an exact pin among {requirements}"
     return {_normal(pin[1]): pin[2] for pin in pins if pin}
 
@@ -53,6 +55,29 @@ def test_the_lock_hashes_everything_and_names_no_host(lock):
 def test_the_two_locks_agree_on_what_both_hold():
     plain, cuda = (_locked(lock) for lock in LOCKS)
     assert plain.items() <= cuda.items()
+
+
+def test_the_lock_asks_for_what_is_made_for_linux_on_linux_alone():
+    lock = (ROOT / "requirements.lock").read_text()
+    requirements = re.findall(r"^(?:jax-cuda|nvidia-(?!ml-py))\S+ ?(.*)\\$", lock, re.M)
+    assert requirements
+    assert all("sys_platform == 'linux'" in marker for marker in requirements)
+
+
+def test_a_script_beside_the_clone_imports_the_library_and_not_the_clones_folder(tmp_path):
+    build = "from hatchling.build import build_editable; import sys; print(build_editable(sys.argv[1]))"
+    made = subprocess.run(
+        [sys.executable, "-c", build, str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=True, timeout=60
+    )
+    with zipfile.ZipFile(tmp_path / made.stdout.split()[-1]) as wheel:
+        wheel.extractall(tmp_path / "site")
+    beside = tmp_path / "beside"
+    (beside / "narrowgemm").mkdir(parents=True)
+    code = (
+        f"import site; site.addsitedir({str(tmp_path / 'site')!r}); import narrowgemm, narrowbench; narrowgemm.quantize"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([sys.executable, "-c", code], cwd=beside, env=environment, check=True, timeout=120)
 
 
 def test_conda_takes_the_same_python_and_the_same_lock():
