@@ -111,6 +111,8 @@ def test_lengths_of_windows_are_settings_of_their_own():
     entry = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["sustained"]}
     both = parse(Campaign, _campaign(plan={"cpu": [entry, entry | {"windows_s": [0.5, 5]}]}), "mine")
     assert [setting.window_s for setting in both.settings("cpu", "xla_dot_f32", "smoke")] == [None, 0.5, 5.0]
+    again = parse(Campaign, _campaign(plan={"cpu": [entry, entry | {"repeat": 2}]}), "mine")
+    assert [setting.repeat for setting in again.settings("cpu", "xla_dot_f32", "smoke")] == [None, 2]
     with pytest.raises(ConfigError, match="only sustained cases have windows"):
         parse(
             Campaign, _campaign(plan={"cpu": [entry | {"windows_s": [0.5], "modes": ["burst", "sustained"]}]}), "mine"

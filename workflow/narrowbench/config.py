@@ -214,6 +214,10 @@ class PlanEntry(Settings):
         min_length=1,
         description="lengths of windows to study; null: the protocol's, of which alone energy is shown",
     )
+    repeat: PositiveInt | None = Field(
+        None,
+        description="number of a repetition, on another day or board, kept beside the first measurement of each case",
+    )
 
     @model_validator(mode="after")
     def _windows_are_sustained(self) -> Self:
@@ -239,6 +243,7 @@ class Setting(Settings):
     operands: tuple[str, str] | None
     cache: Literal["rotated", "warm"]
     window_s: float | None = None
+    repeat: int | None = None
 
 
 class Campaign(Settings):
@@ -298,6 +303,7 @@ def _settings_of(entry: PlanEntry) -> Iterator[Setting]:
         "operands": entry.operands or (None,),
         "cache": entry.caches,
         "window_s": entry.windows_s or (None,),
+        "repeat": (entry.repeat,),
     }
     for chosen in product(*choices.values()):
         yield Setting.model_validate(dict(zip(choices, chosen, strict=True)))

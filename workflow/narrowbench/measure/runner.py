@@ -271,12 +271,14 @@ def case_of(kernel: str, suite: str, shape: Shape, setting: Setting, seed: int) 
         mode=setting.mode,
         cache=setting.cache,
         window_s=setting.window_s,
+        repeat=setting.repeat,
     )
 
 
 def name_of(case: GemmCase) -> str:
     windows = "" if case.window_s is None else f" windows of {case.window_s:g} s"
-    return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}{windows}"
+    repeat = "" if case.repeat is None else f" repeat {case.repeat}"
+    return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}{windows}{repeat}"
 
 
 def missing[Case: GemmCase | TuningCase | CountersCase](

@@ -36,6 +36,7 @@ TABLES = (
     "tab_accuracy",
     "tab_energy",
     "tab_energy_ratios",
+    "tab_repeats",
     "tab_compiled",
     "tab_space",
     "tab_modelled",

@@ -59,6 +59,7 @@ _COLUMNS = {
     **dict.fromkeys(("device_uuid_hash", "host_hash"), _TEXT),
     "git_dirty": _TRUTH,
     "window_s": _REAL,
+    "repeat": _WHOLE,
     **dict.fromkeys(("samples_s", "windows_j", "readings_s", "readings_counter_j", "readings_integrated_j"), _LIST),
 }
 _ALWAYS = {"origin", "device", "device_kind", "kind", "evidence", "status", "utc_time", "sources_sha256", "host_hash"}
@@ -77,7 +78,20 @@ _CHOICES = {
 }
 _ORDER = [
     *("origin", "device", "kind", "quantity", "roof_format", "suite", "kernel", "a_format", "b_format", "out_format"),
-    *("m", "n", "k", "mode", "distribution", "cache", "epilogue", "window_s", "evidence", "target", "utc_time"),
+    *(
+        "m",
+        "n",
+        "k",
+        "mode",
+        "distribution",
+        "cache",
+        "epilogue",
+        "window_s",
+        "repeat",
+        "evidence",
+        "target",
+        "utc_time",
+    ),
 ]
 
 SCHEMA = pa.DataFrameSchema(

@@ -45,8 +45,11 @@ def is_measured(frame: pd.DataFrame) -> pd.Series:
 
 
 def is_timed(frame: pd.DataFrame) -> pd.Series:
-    """Lines of GEMMs that were measured and passed, by the protocol's windows: not those that study other lengths."""
-    return is_measured(frame) & (frame.kind == "gemm") & frame.window_s.isna()
+    """Lines of GEMMs that were measured and passed, once and by the protocol's windows.
+
+    Not those that study other lengths of windows, nor those that repeat a measurement.
+    """
+    return is_measured(frame) & (frame.kind == "gemm") & frame.window_s.isna() & frame["repeat"].isna()
 
 
 def timed(frame: pd.DataFrame) -> pd.DataFrame:
@@ -56,7 +59,12 @@ def timed(frame: pd.DataFrame) -> pd.DataFrame:
 
 def of_windows(frame: pd.DataFrame) -> pd.DataFrame:
     """Lines of GEMMs that study the length of the windows."""
-    return frame[is_measured(frame) & (frame.kind == "gemm") & frame.window_s.notna()]
+    return frame[is_measured(frame) & (frame.kind == "gemm") & frame.window_s.notna() & frame["repeat"].isna()]
+
+
+def repeated(frame: pd.DataFrame) -> pd.DataFrame:
+    """Lines of GEMMs that repeat a measurement, on another day or board."""
+    return frame[is_measured(frame) & (frame.kind == "gemm") & frame.window_s.isna() & frame["repeat"].notna()]
 
 
 def usual(frame: pd.DataFrame) -> pd.DataFrame:

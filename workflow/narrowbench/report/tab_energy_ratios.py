@@ -55,8 +55,8 @@ def table(material: Material) -> Table:
 
 
 def _pairs(lines: pd.DataFrame) -> Iterator[tuple[pd.Series, pd.Series]]:
-    """The leanest line of each pair of formats, and that of every wider base for the same work."""
-    for _, work in lines.groupby(SAME_WORK, sort=True):
+    """The leanest line of each pair of formats, and that of every wider base for the same work on the same board."""
+    for _, work in lines.groupby([*SAME_WORK, "device_uuid_hash"], sort=True, dropna=False):
         ordered = work.sort_values("energy_j", kind="stable")
         leanest = {_formats(line): line for _, line in list(ordered.iterrows())[::-1]}
         for line in sorted(leanest.values(), key=lambda line: (-_bits(line), _formats(line))):

@@ -21,7 +21,7 @@ from narrowbench.store.space import Space, SpaceCase
 from narrowbench.store.strict import MOST, Name, OfSuite, OnProblem, Strict
 
 #: Major breaks readers, minor adds fields.
-SCHEMA_VERSION: Final = "1.4"
+SCHEMA_VERSION: Final = "1.5"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
@@ -41,6 +41,9 @@ class GemmCase(OnProblem, OfSuite):
     cache: Literal["rotated", "warm"]
     window_s: PositiveFloat | None = Field(
         None, description="length of the windows, where it is what is studied; null: the protocol's"
+    )
+    repeat: PositiveInt | None = Field(
+        None, description="number of the repetition, on another day or board, that stands beside the first measurement"
     )
 
     @model_validator(mode="after")
@@ -261,7 +264,7 @@ class Provenance(Strict):
 class Row(Strict):
     """One case's result. `status` ok has timing and accuracy; any other status has its reason."""
 
-    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4"] = SCHEMA_VERSION
+    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"] = SCHEMA_VERSION
     case: Case
     config: dict[str, object] | None = None
     tuned_table_sha256: str | None = None
