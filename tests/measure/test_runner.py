@@ -15,7 +15,7 @@ import pytest
 
 from narrowbench.config import Campaign, Protocol, load_suite
 from narrowbench.errors import DeviceBusyError
-from narrowbench.measure import bench, gemm, launches, lock, provenance, recording, roofs, runner, sampling
+from narrowbench.measure import bench, gemm, launches, lock, provenance, recording, runner, sampling
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
@@ -294,47 +294,6 @@ def test_a_comparison_measures_the_others_when_one_kernel_fails(
     kernels = ("xla_dot_f32", "hopper_wgmma_bf16")
     report = runner.run_compare(cpu, kernels, (64, 64, 64), ("burst",), protocol, tmp_path / "rows.jsonl")
     assert report.done == {"ok": 1, "unsupported": 1}
-
-
-def test_roofs_are_measured_once_each_with_what_was_fastest(
-    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(roofs, "_CPU_SHAPES", ((64, 64, 64), (128, 64, 64)))
-    monkeypatch.setattr(roofs, "_CPU_ARRAY_BYTES", 2**16)
-    out = tmp_path / "rows.jsonl"
-    assert runner.run_roofs(cpu, campaign, protocol, out) == runner.JobReport({"ok": 4}, 0, ())
-    assert runner.run_roofs(cpu, campaign, protocol, out) == runner.JobReport({}, 4, ())
-    found = {(row.case.quantity, row.case.format): row for row in _rows(tmp_path)}
-    assert set(found) == {("read", None), ("copy", None), ("flop", "f32"), ("flop", "bf16")}
-    copied = found["copy", None]
-    assert copied.case.work == 2 * 3 * 2**16
-    assert copied.config is not None
-    assert copied.config["method"] in ("every word inverted", "every word inverted in place")
-    multiplied = found["flop", "f32"]
-    assert multiplied.config is not None
-    assert multiplied.config["kernel"] == "xla_dot_f32"
-    assert multiplied.case.distribution == "normal"
-    assert multiplied.accuracy is not None
-
-
-def test_a_roof_that_nothing_reaches_is_a_row_with_the_reasons(
-    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuses(*_: object) -> None:
-        raise UnsupportedError("xla_dot", {}, "is not for today", "wait")
-
-    monkeypatch.setattr(roofs, "prepare", refuses)
-    monkeypatch.setattr(roofs, "_CPU_ARRAY_BYTES", 2**16)
-    report = runner.run_roofs(cpu, campaign, protocol, tmp_path / "rows.jsonl")
-    assert report.done == {"ok": 2, "unsupported": 2}
-    assert "is not for today" in str(_rows(tmp_path)[-1].reason)
-
-
-def test_gpus_have_roofs_on_zeros_and_on_normal_data() -> None:
-    names = [str(roof) for roof in roofs.roofs_of("hopper", ["burst"])]
-    assert "flop fp8_e4m3 zeros burst" in names
-    assert "flop fp8_e4m3 normal burst" in names
-    assert "read burst" in names
 
 
 def test_cases_that_need_too_many_operand_sets_are_unsupported(

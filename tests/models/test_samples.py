@@ -84,3 +84,11 @@ def test_moving_bytes_is_a_sample_without_arithmetic(frame: pd.DataFrame) -> Non
     (sample,) = memory_samples(frame, hardware.load_profiles())
     assert sample.hbm_bytes == 1 << 30
     assert set(sample.terms) == {"hbm_j_per_byte", "l2_j_per_byte", "p0_w"}
+
+
+def test_reading_the_cache_again_and_again_moves_no_byte_of_memory(make_roof_row: Callable[..., Row]) -> None:
+    where = {"device": "nvidia-h200", "device_kind": "NVIDIA H200", "mode": "sustained"}
+    row = make_roof_row(quantity="cache_read", work=1 << 30, **where)
+    metered = row.model_copy(update={"energy": _energy(2.0), "energy_reason": None})
+    (sample,) = memory_samples(collect([metered], "record"), hardware.load_profiles())
+    assert (sample.hbm_bytes, sample.l2_bytes, sample.flop) == (0, 1 << 30, 0)

@@ -6,6 +6,8 @@ A roof is what nothing on the device can exceed, so every candidate is tried and
   far larger than the caches, and of the smallest that the rotation of operands allows, a little of which is still in a
   cache. Whichever streams faster is the roof: no GEMM under the same rotation reads faster.
 - `copy`: every word read, changed and written, in place or elsewhere; bytes both ways count.
+- `cache_read`: a third of the last-level cache (a GPU's L2), read again and again. No GEMM is held against it, for how
+  much of its data comes from there is its schedule's affair: it says what a byte costs that does not come from memory.
 - `flop`: large square GEMMs by every kernel of the device, vendor's and our own, on zeros and on normal data. On a
   board that its power limits the clock depends on how many bits toggle. Zeros toggle none, so the rate on zeros is the
   arithmetic roof proper: what the units do at the highest clock that the board gives them, whatever the data. The rate
@@ -13,6 +15,7 @@ A roof is what nothing on the device can exceed, so every candidate is tried and
   does not depend on the data enough to see: there it is normal data alone.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -52,6 +55,10 @@ _SHAPES = ((8192, 8192, 8192),)
 #: Fewest bytes of one array that is read or copied: far above launch overhead, and above three last-level caches.
 _CPU_ARRAY_BYTES, _ARRAY_BYTES = 2**27, 2**30
 _ROW_WORDS = 4096
+#: Of the last-level cache, what is read again and again: a GPU whose cache has two halves may keep a copy in each.
+_CACHE_SHARE = 1 / 3
+_CACHE_ROW_WORDS = 1024
+_SMALL_FACTORS = 2 * 3 * 5 * 7 * 11 * 13
 #: A first look lasts milliseconds, on a board whose clock is still rising: the fastest may look slower by this factor.
 _FIRST_LOOK = 1.2
 _DOT_ROWS = 16
@@ -87,7 +94,8 @@ def roofs_of(device_class: DeviceClass, modes: Sequence[Mode]) -> list[Roof]:
     """Every roof of such a device."""
     distributions = ("normal",) if device_class == "cpu" else ("zeros", "normal")
     flop = [("flop", name, data) for name in FORMATS[device_class] for data in distributions]
-    return [Roof(*roof, mode) for mode in modes for roof in (("read", None, None), ("copy", None, None), *flop)]
+    moved = [(quantity, None, None) for quantity in ("read", "copy", "cache_read")]
+    return [Roof(*roof, mode) for mode in modes for roof in (*moved, *flop)]
 
 
 def measure_roof(roof: Roof, bench: Bench) -> list[Row]:
@@ -135,6 +143,8 @@ def candidates(roof: Roof, bench: Bench) -> Iterator[Candidate]:
     elif roof.quantity == "copy":
         yield _copy(bench)
         yield _copy_in_place(bench)
+    elif roof.quantity == "cache_read":
+        yield from _cache_reads(bench)
     else:
         yield from _gemms(roof, bench)
 
@@ -232,6 +242,51 @@ def _copy_in_place(bench: Bench) -> Candidate:
     return Candidate(2 * size, "every word inverted in place", make)
 
 
+def _cache_reads(bench: Bench) -> Iterator[Candidate]:
+    """Of an array that stays in the cache. A CPU takes so long for one pass that what memory is read with will do."""
+    if bench.device.cache_bytes is None:
+        yield Candidate(nominal_work(Roof("cache_read", None, None, "burst"), bench), "row sums", _of_unknown_cache)
+        return
+    size = max(4 * _ROW_WORDS, int(bench.device.cache_bytes * _CACHE_SHARE))
+    if bench.device.platform == "cpu":
+        yield _row_sums(size)
+        yield _dot(size, bench)
+    else:
+        yield _many_row_sums(size, _array_bytes(bench))
+
+
+def _of_unknown_cache(_: Bench) -> Prepared:
+    raise UnsupportedError(
+        "cache_read", {"cache_bytes": None}, "needs the last-level cache's size", "read memory alone"
+    )
+
+
+def _many_row_sums(size: int, least_work: int) -> Candidate:
+    """Sums of the rows of an array of at most `size` bytes, many passes a launch, for one takes microseconds.
+
+    Each pass inverts other bits, lest XLA take all passes for one. The number of rows has no small factor, so that
+    cores that take rows in turn get others in the next pass, and none finds a row in its own, smaller cache.
+    """
+    row_bytes = 4 * _CACHE_ROW_WORDS
+    rows = _without_small_factors(size // row_bytes)
+    passes = -(-least_work // (rows * row_bytes))
+
+    def launch(x: jax.Array) -> jax.Array:
+        return jnp.sum(x[None] ^ lax.broadcasted_iota(jnp.uint32, (passes, 1, 1), 0), axis=-1)
+
+    def make(bench: Bench) -> Prepared:
+        words = _filled(rows, jnp.uint32, 0, _CACHE_ROW_WORDS)
+        workload = workload_of(launch, [(words,)], words.nbytes, 4 * passes * rows, bench.device.platform)
+        return Prepared(workload, None, None, {"method": "row sums", "passes": passes, "bytes": words.nbytes}, None)
+
+    return Candidate(passes * rows * row_bytes, "row sums", make)
+
+
+def _without_small_factors(most: int) -> int:
+    """The largest number up to `most`, and at least 1, that no prime up to 13 divides."""
+    return next((number for number in range(most, 1, -1) if math.gcd(number, _SMALL_FACTORS) == 1), 1)
+
+
 def _streaming(
     method: str,
     launch: Callable[..., Any],
@@ -250,11 +305,11 @@ def _streaming(
     return Candidate(work, method, make)
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _filled(rows: int, dtype: Any, seed: int) -> jax.Array:
+@partial(jax.jit, static_argnums=(0, 1, 3))
+def _filled(rows: int, dtype: Any, seed: int, columns: int = _ROW_WORDS) -> jax.Array:
     """Words without a pattern that a memory could compress, cheaply: `jax.random` takes longer than the measurement."""
-    number = lax.broadcasted_iota(jnp.uint32, (rows, _ROW_WORDS), 0) * jnp.uint32(_ROW_WORDS)
-    number += lax.broadcasted_iota(jnp.uint32, (rows, _ROW_WORDS), 1) + jnp.uint32(seed)
+    number = lax.broadcasted_iota(jnp.uint32, (rows, columns), 0) * jnp.uint32(columns)
+    number += lax.broadcasted_iota(jnp.uint32, (rows, columns), 1) + jnp.uint32(seed)
     # The finaliser of MurmurHash3: every bit of the number changes about half of the bits.
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         number = (number ^ (number >> shift)) * jnp.uint32(factor)

@@ -43,15 +43,15 @@ def energy_samples(frame: pd.DataFrame, profiles: Mapping[str, DeviceProfile]) -
 
 
 def memory_samples(frame: pd.DataFrame, profiles: Mapping[str, DeviceProfile]) -> list[EnergySample]:
-    """Launches that only move bytes between memory and cores, with their energy: the micro-benchmarks of reading."""
-    lines = _lines(frame[frame.quantity.isin(("read", "copy"))], profiles)
+    """Launches that only move bytes to cores, from memory or from the last-level cache alone, with their energy."""
+    lines = _lines(frame[frame.quantity.isin(("read", "copy", "cache_read"))], profiles)
     return [
         EnergySample(
             name=f"{line.device} {line.quantity} {line.work} bytes {line['mode']}",
             shape=(1, 1, int(line.work)),
             group="no arithmetic",
             flop=0.0,
-            hbm_bytes=float(line.work),
+            hbm_bytes=0.0 if line.quantity == "cache_read" else float(line.work),
             l2_bytes=float(line.work),
             time_s=float(line.time_s),
             energy_j=float(line.energy_j),

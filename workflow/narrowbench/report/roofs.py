@@ -50,7 +50,8 @@ def measured_roofs(
 def _best_lines(
     frame: pd.DataFrame, place: Place, mode: str, data: str, held_only: bool = False
 ) -> dict[str, pd.Series]:
-    roofs = is_measured(frame) & (frame.kind == "roof") & ((frame.quantity != "flop") | (frame.distribution == data))
+    bounds = frame.quantity.isin(("read", "copy")) | ((frame.quantity == "flop") & (frame.distribution == data))
+    roofs = is_measured(frame) & (frame.kind == "roof") & bounds
     constant = is_timed(frame) & frame.distribution.isin(CONSTANT if data == "zeros" else ())
     known = at(frame[roofs | constant], place)
     best: dict[str, pd.Series] = {}

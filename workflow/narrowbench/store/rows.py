@@ -57,10 +57,12 @@ class RoofCase(Strict):
     """A micro-benchmark of one roof of the device: bytes moved or operations done a launch are known exactly."""
 
     kind: Literal["roof"] = "roof"
-    quantity: Literal["read", "copy", "flop"]
+    quantity: Literal["read", "copy", "cache_read", "flop"] = Field(
+        description="bytes read from memory, copied in it, or read from the last-level cache, or operations done"
+    )
     format: str | None = Field(None, description="format of the operands, for `flop` alone")
     distribution: str | None = Field(None, description="data of the operands, for `flop` alone")
-    work: int = Field(gt=0, le=MOST, description="bytes (read, copy) or FLOP (flop) of one launch")
+    work: int = Field(gt=0, le=MOST, description="FLOP (flop) or bytes (all others) of one launch")
     mode: Mode
 
 
@@ -244,6 +246,18 @@ class Tuning(Strict):
     protocol_sha256: str = Field(description="digest of how configs were timed")
 
 
+class Toggles(Strict):
+    """Mean number of bits that change from one code of an operand to the next: along K in one lane, and along rows.
+
+    Lanes are those of `narrowbench.models.toggles`. Null where there is no next code.
+    """
+
+    a_along_k: NonNegativeFloat | None
+    a_along_rows: NonNegativeFloat | None
+    b_along_k: NonNegativeFloat | None
+    b_along_rows: NonNegativeFloat | None
+
+
 class Provenance(Strict):
     """Where the row comes from."""
 
@@ -285,6 +299,8 @@ class Row(Strict):
     tuning: Tuning | None = Field(None, description="of a tuning case: `config` and `timing` are of the best trial")
     counters: Counters | None = Field(None, description="of a counters case, which has no timing")
     space: Space | None = Field(None, description="of a space case: what became of each config")
+    toggles: Toggles | None = Field(None, description="of a sustained GEMM: its first operands, as it was measured")
+    drawn_toggles: Toggles | None = Field(None, description="the same of ordered operands, before they were ordered")
     provenance: Provenance
 
     @model_validator(mode="after")
