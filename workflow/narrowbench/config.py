@@ -33,7 +33,21 @@ DeviceClass = Literal["cpu", "hopper", "blackwell", "gpu", "tpu"]
 
 #: Of `narrowbench.measure.operands`, which imports JAX.
 Distribution = Literal[
-    "normal", "uniform", "small_integers", "zeros", "ones", "normal_outliers", "heavy_tailed", "text"
+    "normal",
+    "uniform",
+    "small_integers",
+    "zeros",
+    "ones",
+    "normal_outliers",
+    "heavy_tailed",
+    "text",
+    "normal_k_ordered",
+    "normal_rows_ordered",
+    "normal_sorted",
+    "normal_outliers_k_ordered",
+    "normal_outliers_rows_ordered",
+    "text_k_ordered",
+    "text_rows_ordered",
 ]
 
 

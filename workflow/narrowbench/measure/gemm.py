@@ -9,9 +9,9 @@ import jax
 from narrowbench.measure.accuracy import Checked, check
 from narrowbench.measure.bench import Bench
 from narrowbench.measure.launches import rotation_sets, workload_of
-from narrowbench.measure.operands import check_distribution, operand_sets
+from narrowbench.measure.operands import check_distribution, drawn_as, operand_sets, toggles
 from narrowbench.measure.timing import Workload
-from narrowbench.store.rows import Accuracy, Compiled, GemmCase
+from narrowbench.store.rows import Accuracy, Compiled, GemmCase, Toggles
 from narrowgemm.formats.quantize import QuantizedArray
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm.api import as_given, chosen_config
@@ -27,6 +27,7 @@ class Prepared:
     accuracy: of a GEMM, which has passed the oracle; None for a micro-benchmark that computes nothing.
     config:   choices of the kernel, as a row keeps them.
     tuned_table_sha256: of the table that the config is from; None for one that nobody tuned.
+    toggles, drawn_toggles: of a sustained GEMM's operands, and of ordered ones as they were drawn.
     """
 
     workload: Workload
@@ -34,6 +35,8 @@ class Prepared:
     compiled: Compiled | None
     config: dict[str, object] | None
     tuned_table_sha256: str | None
+    toggles: Toggles | None = None
+    drawn_toggles: Toggles | None = None
 
 
 def prepare(case: GemmCase, bench: Bench) -> Prepared:
@@ -51,6 +54,8 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
         bench.passed[same] = check(launch, problem, case.distribution, case.seed, kernel.prepared)
     checked = bench.passed[same]
     sets = prepared_sets(kernel, problem, case.distribution, case.seed, sizes.sets)
+    as_drawn = drawn_as(case.distribution)
+    is_ordered = as_drawn != case.distribution
     return Prepared(
         workload=workload_of(
             launch, sets, sizes.set_bytes, sizes.result_bytes, bench.device.platform, checked.launch_s
@@ -59,7 +64,16 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
         compiled=compiled_of(checked),
         config=asdict(config),
         tuned_table_sha256=tuned_table_sha256,
+        toggles=_toggles(case, case.distribution) if case.mode == "sustained" else None,
+        drawn_toggles=_toggles(case, as_drawn) if case.mode == "sustained" and is_ordered else None,
     )
+
+
+def _toggles(case: GemmCase, distribution: str) -> Toggles:
+    """Of the case's first set, drawn again: what the kernel was handed may be packed in its own way."""
+    (first,) = operand_sets(case.problem, distribution, case.seed, 1)
+    a, b = toggles(case.problem, first)
+    return Toggles(a_along_k=a.along_k, a_along_rows=a.along_rows, b_along_k=b.along_k, b_along_rows=b.along_rows)
 
 
 def prepared_sets(

@@ -6,8 +6,11 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from narrowbench.measure.orders import in_order
 from narrowbench.measure.text import embedded_text
+from narrowbench.models.toggles import ORDERED, BitToggles, lanes, toggles_of
 from narrowgemm.errors import UnsupportedError, unknown_name
 from narrowgemm.formats.quantize import QuantizedArray, quantize
 from narrowgemm.formats.spec import format_named
@@ -58,14 +61,23 @@ DISTRIBUTIONS: dict[str, Callable[[jax.Array, tuple[int, int]], jax.Array]] = {
     "text": _text,
 }
 
+#: Every name that a case may give its data: those that are drawn, and those that are drawn and then ordered.
+NAMES = (*DISTRIBUTIONS, *ORDERED)
+
 #: Distributions that would hide unwritten outputs and wrong indices: kernels are checked on `normal` instead.
 _CONSTANT = frozenset({"zeros", "ones"})
 
 
 def check_distribution(distribution: str) -> str:
-    """The distribution that a kernel is checked on before it is timed on `distribution`."""
+    """The distribution that a kernel is checked on before it is timed on `distribution`: of ordered data, as drawn."""
+    base = drawn_as(distribution)
+    return "normal" if base in _CONSTANT else base
+
+
+def drawn_as(distribution: str) -> str:
+    """The distribution that the values are drawn from, before they are ordered. Raises ValueError for no known one."""
     _known(distribution)
-    return "normal" if distribution in _CONSTANT else distribution
+    return ORDERED[distribution].base if distribution in ORDERED else distribution
 
 
 def is_one_sided(distribution: str) -> bool:
@@ -97,6 +109,12 @@ def operand_sets(
     return [_quantised_draw(_key(seed, "timing", number), distribution, problem) for number in range(count)]
 
 
+def toggles(problem: GemmProblem, operands: tuple[QuantizedArray, QuantizedArray]) -> tuple[BitToggles, BitToggles]:
+    """Bits that change from code to code in A and in B, counted on the host."""
+    a, b = (toggles_of(np.asarray(operand.codes), operand.format, problem.k, lanes(problem)) for operand in operands)
+    return a, b
+
+
 def operand_shapes(problem: GemmProblem) -> tuple[QuantizedArray, QuantizedArray]:
     """A set of operands without data: `jax.ShapeDtypeStruct`s in place of arrays. Raises as `quantised` does."""
     _check_blocks(problem)
@@ -107,8 +125,8 @@ def operand_shapes(problem: GemmProblem) -> tuple[QuantizedArray, QuantizedArray
 
 
 def _known(distribution: str) -> None:
-    if distribution not in DISTRIBUTIONS:
-        raise ValueError(unknown_name("distribution", distribution, DISTRIBUTIONS))
+    if distribution not in NAMES:
+        raise ValueError(unknown_name("distribution", distribution, NAMES))
 
 
 def _check_blocks(problem: GemmProblem) -> None:
@@ -130,9 +148,10 @@ def _key(seed: int, purpose: Purpose, number: int) -> jax.Array:
 @partial(jax.jit, static_argnums=(1, 2))
 def _draw(key: jax.Array, distribution: str, problem: GemmProblem) -> tuple[jax.Array, jax.Array]:
     a_key, b_key = jax.random.split(key)
-    draw = DISTRIBUTIONS[distribution]
+    draw = DISTRIBUTIONS[drawn_as(distribution)]
     a, b = draw(a_key, (problem.m, problem.k)), draw(b_key, (problem.n, problem.k))
-    return a.astype(jnp.float32), b.astype(jnp.float32)
+    a, b = a.astype(jnp.float32), b.astype(jnp.float32)
+    return in_order(a, b, ORDERED[distribution].order, lanes(problem)) if distribution in ORDERED else (a, b)
 
 
 @partial(jax.jit, static_argnums=(1, 2))

@@ -82,6 +82,8 @@ def row_of(
         "evidence": "measured",
         "accuracy": prepared.accuracy,
         "compile": prepared.compiled,
+        "toggles": prepared.toggles,
+        "drawn_toggles": prepared.drawn_toggles,
         "provenance": _provenance(case, bench.device),
     }
     if timing is None:
