@@ -138,7 +138,7 @@ def test_the_schema_of_campaigns_is_the_models():
 
 
 def test_campaigns_know_the_distributions_that_can_be_drawn():
-    assert set(get_args(config.Distribution)) == set(operands.DISTRIBUTIONS)
+    assert set(get_args(config.Distribution)) == set(operands.NAMES)
 
 
 def test_unknown_names_list_what_is_known():

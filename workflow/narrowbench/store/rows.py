@@ -21,7 +21,7 @@ from narrowbench.store.space import Space, SpaceCase
 from narrowbench.store.strict import MOST, Name, OfSuite, OnProblem, Strict
 
 #: Major breaks readers, minor adds fields.
-SCHEMA_VERSION: Final = "1.5"
+SCHEMA_VERSION: Final = "1.6"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
@@ -278,7 +278,7 @@ class Provenance(Strict):
 class Row(Strict):
     """One case's result. `status` ok has timing and accuracy; any other status has its reason."""
 
-    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"] = SCHEMA_VERSION
+    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6"] = SCHEMA_VERSION
     case: Case
     config: dict[str, object] | None = None
     tuned_table_sha256: str | None = None
