@@ -24,7 +24,7 @@ test: $(READY)
 $(READY): $(LOCK)
 	@if [ -z "$(PYTHON)" ]; then echo "narrowgemm needs Python 3.12 or newer, and none of python3.13, python3.12 and python3" \
 		"is one: install it and run make again." >&2; exit 1; fi
-	@echo "Installing the environment of $(LOCK) into $(VENV): half a gigabyte, a minute or two"
+	@echo "Installing $(LOCK) into $(VENV): pip fetches half a gigabyte and says nothing meanwhile; takes 2 to 3 minutes"
 	$(PYTHON) -m venv --clear $(VENV)
 	$(VENV)/bin/python -m pip install -qq --require-hashes -r $(LOCK)
 	$(VENV)/bin/python -m pip install -qq --no-deps --no-build-isolation --editable .
