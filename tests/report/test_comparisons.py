@@ -8,7 +8,7 @@ import pytest
 
 from narrowbench.models.roofline import AboveRoofError
 from narrowbench.report import frame as frames
-from narrowbench.report.ratios import energy_savings, speed_ups
+from narrowbench.report.ratios import energy_savings, speed_ups, why_no_ratio
 from narrowbench.report.roofs import MEMORY, check, measured_roofs
 from narrowbench.report.select import Place, once, timed
 from narrowbench.store.rows import Row
@@ -51,6 +51,15 @@ def test_too_few_samples_give_no_ratio(make_row: Make) -> None:
     assert row.timing is not None
     few = row.timing.model_copy(update={"samples_s": [1e-3] * 5, "launches_per_sample": [1] * 5})
     assert speed_ups(_frame(row.model_copy(update={"timing": few}), make_row("xla_dot_fp8_e4m3"))) == []
+
+
+def test_what_is_no_ratio_has_its_reason(make_row: Make) -> None:
+    ours, theirs = make_row("hopper_wgmma_fp8"), make_row("xla_dot_fp8_e4m3")
+    assert ours.timing is not None
+    few = ours.timing.model_copy(update={"samples_s": [1e-3] * 5, "launches_per_sample": [1] * 5})
+    assert why_no_ratio(_frame(theirs)).endswith("(xla_dot_fp8_e4m3), and no kernel of ours beside them")
+    assert "no baseline was measured for the same work" in why_no_ratio(_frame(ours))
+    assert "fewer than the" in why_no_ratio(_frame(ours.model_copy(update={"timing": few}), theirs))
 
 
 def test_samples_taken_in_turn_are_compared_as_pairs(make_row: Make) -> None:

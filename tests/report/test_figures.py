@@ -3,13 +3,15 @@
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pandas as pd
 import pytest
 from matplotlib.figure import Figure
+from matplotlib.text import Text
 
 from narrowbench.report import frame as frames
-from narrowbench.report import style
+from narrowbench.report import local_energy_per_flop, local_ratio_to_baseline, style
 from narrowbench.report.catalogue import FIGURE_SUFFIXES, FIGURES, LOCAL_FIGURES, draw
 from narrowbench.report.fig_throughput_by_shape import throughput_by_shape
 from narrowbench.report.kernels import in_legend_order
@@ -88,6 +90,26 @@ def test_the_paper_never_shows_this_machine(frame: pd.DataFrame) -> None:
     with style.house():
         figure = throughput_by_shape(Material(local), "record")
     assert "No measured GEMM" in figure.axes[0].texts[0].get_text()
+
+
+@pytest.mark.parametrize(
+    ("module", "told"),
+    [
+        (local_energy_per_flop, "no energy: synthetic: no meter"),
+        (local_ratio_to_baseline, "no ratio: baselines alone were measured (xla_dot_bf16, xla_dot_f32)"),
+    ],
+)
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_figure_says_why_this_machine_is_absent(
+    module: ModuleType, told: str, is_alone: bool, frame: pd.DataFrame
+) -> None:
+    own = frame[frame.device == "synthetic-cpu"]
+    own = own.assign(origin=pd.array(["local"] * len(own), dtype="string"))
+    with style.house():
+        figure = module.figure(Material(own if is_alone else pd.concat([own, frame], ignore_index=True)))
+    texts = " ".join(text.get_text() for text in figure.findobj(Text))
+    assert "synthetic synthetic-cpu (this machine)" in texts
+    assert told in texts
 
 
 def test_each_kernel_has_one_legend_key_however_many_panels(frame: pd.DataFrame) -> None:

@@ -31,5 +31,7 @@ rule report:
         report("report/index.html", category="This machine"),
     log:
         "build/logs/report.log",
+    params:
+        digest=pipeline.report_digest("page"),
     shell:
         "python3 -m narrowbench report --frame {input.frame} --out {output} > {log} 2>&1"

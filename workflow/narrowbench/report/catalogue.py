@@ -25,8 +25,14 @@ FIGURES = (
     "fig_energy_model_check",
     "fig_window_length",
 )
-#: Figures of the report alone: this machine's own run beside the record.
-LOCAL_FIGURES = ("local_roofline", "local_throughput_by_shape", "local_ratio_to_baseline", "local_energy_per_flop")
+#: Figures of the report alone, this machine's own run beside the record -> heading there.
+LOCAL_TITLES = {
+    "local_roofline": "Measured GEMMs under the roofs of their device",
+    "local_throughput_by_shape": "Throughput by suite, shape and mode",
+    "local_ratio_to_baseline": "Speed of the Pallas kernels over the best baseline for the same work",
+    "local_energy_per_flop": "Energy a FLOP, sustained",
+}
+LOCAL_FIGURES = tuple(LOCAL_TITLES)
 TABLES = (
     "tab_formats",
     "tab_devices",

@@ -1,9 +1,12 @@
 """The explorer: a roofline of the whole frame, with device, mode, data and kernels to choose, for an offline page."""
 
+import json
+import math
 from typing import Any
 
 import altair as alt
 import pandas as pd
+import vl_convert
 
 from narrowbench.report.kernels import KERNELS, format_in_words, in_legend_order
 from narrowbench.report.load import Material
@@ -31,6 +34,14 @@ _SHAPES = {
     "p": "M0,-1L1,-.3L.6,.8L-.6,.8L-1,-.3Z",
 }
 _SPAN = (0.1, 3e4)
+
+
+def fragment(material: Material) -> str:
+    """The chart as a part of a page that needs no network; Altair itself writes offline charts as whole pages alone."""
+    library = vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", ".".join(alt.SCHEMA_VERSION.split(".")[:2]))
+    spec = json.dumps(chart(material).to_dict()).replace("</", "<\\/")  # or a name could end the script
+    show = f"vegaEmbed('#explorer', {spec}, {{mode: 'vega-lite'}}).catch(console.error);"
+    return f'<div id="explorer"></div><script>{library}</script><script>{show}</script>'
 
 
 def chart(material: Material) -> alt.LayerChart:
@@ -92,8 +103,7 @@ def _point_layer(points: pd.DataFrame, kernel: alt.Parameter) -> alt.Chart:
                 *("kernel", "suite", "shape", "mode", "data", "interval"),
                 alt.Tooltip("tflop_per_s:Q", format=",.4g"),
                 alt.Tooltip("time_us:Q", format=",.4g"),
-                alt.Tooltip("pj_per_flop:Q", format=".4g"),
-                alt.Tooltip("clock_ghz:Q", format=".3g"),
+                *("energy", "clock"),
                 "ran",
             ],
         )
@@ -114,14 +124,21 @@ def _points(material: Material) -> pd.DataFrame:
             "tflop_per_s": line.flop_per_s / 1e12,
             "interval": f"{line.flop_per_s_low / 1e12:,.4g} to {line.flop_per_s_high / 1e12:,.4g} TFLOP/s",
             "time_us": line.time_s * 1e6,
-            "pj_per_flop": line.j_per_flop * 1e12,
-            "clock_ghz": line.sm_clock_hz / 1e9,
+            "energy": _known(line.j_per_flop * 1e12, "pJ/FLOP", line.energy_reason),
+            "clock": _known(line.sm_clock_hz / 1e9, "GHz", line.clocks_reason),
             "ran": line.hlo_calls,
         }
         for place in places(material.frame)
         for _, line in at(timed(material.frame), place).iterrows()
     ]
     return pd.DataFrame(rows)
+
+
+def _known(value: float, unit: str, reason: object) -> str:
+    """A figure with its unit, or the reason why there is none."""
+    if math.isnan(value):
+        return f"none: {reason if isinstance(reason, str) else 'not read'}"
+    return f"{value:.4g} {unit}"
 
 
 def _roofs(material: Material) -> pd.DataFrame:

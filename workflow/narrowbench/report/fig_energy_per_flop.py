@@ -6,8 +6,8 @@ from matplotlib.figure import Figure
 from narrowbench.report import style
 from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.select import once, usual
-from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, positions, shape_panels
+from narrowbench.report.select import once, usual, why_no_energy
+from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, left_out, no_panels, positions, shape_panels
 
 _NOTE = (
     "Total energy of the scope that the meter names (board or package), idle power included. Normal data, rotated "
@@ -22,11 +22,13 @@ def figure(material: Material) -> Figure:
 
 def energy_per_flop(material: Material, *origins: str) -> Figure:
     """Energy a FLOP for every device with a meter that results of these origins come from."""
-    lines = once(usual(material.origin(*origins)))
-    lines = lines[lines.j_per_flop.notna()]
+    measured = once(usual(material.origin(*origins)))
+    lines = measured[measured.j_per_flop.notna()]
     panels = shape_panels(lines)
+    absent = left_out(measured, panels, why_no_energy)
     if not panels:
-        return style.empty_figure("No energy measured yet: no sustained case ran on a device whose meter can be read.")
+        why = "No energy measured yet: no sustained case ran on a device whose meter can be read."
+        return no_panels(material, why, absent)
 
     def draw(axes: Axes, panel: ShapePanel, position: dict[Shape, int]) -> None:
         axes.set_ylabel("pJ/FLOP")
@@ -44,6 +46,6 @@ def energy_per_flop(material: Material, *origins: str) -> Figure:
                 **style.marks(kernel),
             )
 
-    figure = draw_panels(material, panels, draw, style.legend_keys(lines.kernel, with_line=False))
+    figure = draw_panels(material, panels, draw, style.legend_keys(lines.kernel, with_line=False), absent)
     style.footnote(figure, _NOTE)
     return figure

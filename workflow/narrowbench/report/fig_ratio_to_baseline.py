@@ -7,9 +7,9 @@ from matplotlib.figure import Figure
 from narrowbench.report import style
 from narrowbench.report.kernels import BLACK, in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.ratios import speed_ups
+from narrowbench.report.ratios import speed_ups, why_no_ratio
 from narrowbench.report.select import once, usual
-from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, positions, shape_panels
+from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, left_out, no_panels, positions, shape_panels
 
 _NOTE = (
     "Times as fast as the fastest baseline that multiplies in the format of the activations: above 1 ours is faster. "
@@ -25,9 +25,11 @@ def figure(material: Material) -> Figure:
 
 def ratio_to_baseline(material: Material, *origins: str) -> Figure:
     """Ratios for every device that results of these origins come from."""
-    found = speed_ups(once(usual(material.origin(*origins))))
+    measured = once(usual(material.origin(*origins)))
+    found = speed_ups(measured)
     if not found:
-        return style.empty_figure("No kernel of ours was measured beside a baseline yet: there is no ratio to show.")
+        why = "No kernel of ours was measured beside a baseline yet: there is no ratio to show."
+        return no_panels(material, why, left_out(measured, (), why_no_ratio))
     lines = pd.DataFrame([comparison.line for comparison in found]).assign(
         ratio=[comparison.ratio.value for comparison in found],
         low=[comparison.ratio.interval.low for comparison in found],
@@ -43,7 +45,8 @@ def ratio_to_baseline(material: Material, *origins: str) -> Figure:
             of_kernel = panel.lines[panel.lines.kernel == kernel]
             _draw_kernel(axes, of_kernel, kernel, [x + aside for x in positions(of_kernel, position)])
 
-    figure = draw_panels(material, shape_panels(lines), draw, style.legend_keys(lines.kernel, with_line=False))
+    panels, keys = shape_panels(lines), style.legend_keys(lines.kernel, with_line=False)
+    figure = draw_panels(material, panels, draw, keys, left_out(measured, panels, why_no_ratio))
     style.footnote(figure, _NOTE)
     return figure
 

@@ -1,5 +1,6 @@
 """Each kernel against the best baseline for the same work: the ratio of medians with its interval."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,12 +44,31 @@ def energy_savings(lines: pd.DataFrame) -> list[Comparison]:
     return [found for here in boards for found in _against_best(here, "energy_j", "windows_j")]
 
 
+def why_no_ratio(lines: pd.DataFrame) -> str:
+    """Why none of these lines, which have at least one, is a ratio."""
+    if not any(True for _ in _pairs(lines, "time_s")):
+        if lines.kernel.map(lambda name: kernel_style(name).is_baseline).all():
+            kernels = ", ".join(sorted(lines.kernel.unique()))
+            return f"no ratio: baselines alone were measured ({kernels}), and no kernel of ours beside them"
+        return "no ratio: no baseline was measured for the same work, in the same mode and format of activations"
+    return f"no ratio: fewer than the {fewest_samples()} samples that an interval needs"
+
+
 def bits(format_name: str) -> int:
     """Bits of an element of a format."""
     return format_named(format_name).element.bits
 
 
 def _against_best(lines: pd.DataFrame, cost: str, samples: str) -> list[Comparison]:
+    return [
+        _compare(line, baseline, samples)
+        for line, baseline in _pairs(lines, cost)
+        if min(len(line[samples]), len(baseline[samples])) >= fewest_samples()
+    ]
+
+
+def _pairs(lines: pd.DataFrame, cost: str) -> Iterator[tuple[pd.Series, pd.Series]]:
+    """Every line of a kernel of ours with the baseline for the same work that costs least."""
     is_baseline = lines.kernel.map(lambda name: kernel_style(name).is_baseline).astype(bool)
     baselines = lines[is_baseline & is_native(lines)]
     best: dict[tuple[object, ...], pd.Series] = {}
@@ -56,12 +76,10 @@ def _against_best(lines: pd.DataFrame, cost: str, samples: str) -> list[Comparis
         work = _work(line)
         if work not in best or line[cost] < best[work][cost]:
             best[work] = line
-    found = []
     for _, line in lines[~is_baseline].iterrows():
         baseline = best.get(_work(line))
-        if baseline is not None and min(len(line[samples]), len(baseline[samples])) >= fewest_samples():
-            found.append(_compare(line, baseline, samples))
-    return found
+        if baseline is not None:
+            yield line, baseline
 
 
 def _compare(line: pd.Series, baseline: pd.Series, samples: str) -> Comparison:

@@ -98,6 +98,13 @@ def modes(frame: pd.DataFrame) -> list[str]:
     return sorted(str(mode) for mode in frame["mode"].dropna().unique())
 
 
+def why_no_energy(lines: pd.DataFrame) -> str:
+    """What the rows themselves say of their missing energy: sustained ones, for none else is asked of a meter."""
+    sustained = lines[lines["mode"] == "sustained"]
+    reasons = (lines if sustained.empty else sustained).energy_reason.dropna().unique()
+    return f"no energy: {'; '.join(sorted(reasons))}"
+
+
 def is_native(lines: pd.DataFrame) -> pd.Series:
     """Lines whose compiled program multiplies in the named formats: an FP8 dot that ran widened is no FP8 baseline."""
     return ~lines.upcast.fillna(value=False).astype(bool)

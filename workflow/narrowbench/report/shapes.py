@@ -1,7 +1,8 @@
 """Panels whose horizontal axis is a suite's shapes: ticks of M, grouped by layer (N×K)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -21,6 +22,8 @@ _A_ROW, _A_PANEL, _STRETCH = 40, 7, 2.0
 _CHARACTERS = 2
 #: Inches: of a row of panels, around the axes inside it, between legend and rows, below all rows.
 _ROW_IN, _BESIDE_IN, _ABOVE_IN, _BELOW_IN, _TOP_IN, _FOOT_IN = 1.98, 0.55, 0.4, 0.55, 0.12, 0.3
+#: Inches: of a place without panels, and of its name alone.
+_ABSENT_IN, _NAME_IN = 0.45, 0.16
 _AXES_IN = _ROW_IN - _ABOVE_IN - _BELOW_IN
 #: Suites in this order, all others after them.
 _SUITES = ("square", "llm_prefill", "llm_decode")
@@ -62,26 +65,44 @@ def _suite_rank(suite: str) -> tuple[int, str]:
     return (_SUITES.index(suite) if suite in _SUITES else len(_SUITES), suite)
 
 
+def left_out(lines: pd.DataFrame, panels: Sequence[ShapePanel], why: Callable[[pd.DataFrame], str]) -> dict[Place, str]:
+    """Places of this machine's own run that have lines and no panel, each with what `why` says of its lines."""
+    shown = {panel.place for panel in panels}
+    own = [place for place in places(lines) if place.origin == "local" and place not in shown]
+    return {place: why(at(lines, place)) for place in own}
+
+
+def no_panels(material: Material, why: str, absent: Mapping[Place, str]) -> Figure:
+    """The figure where no place has a panel: why, and what `left_out` says of this machine."""
+    reasons = [f"{material.place_name(place)}: {reason}." for place, reason in absent.items()]
+    return style.empty_figure("\n".join([why, *reasons]))
+
+
 def draw_panels(
     material: Material,
     panels: Sequence[ShapePanel],
     draw: Callable[[Axes, ShapePanel, dict[Shape, int]], None],
     keys: Sequence[Line2D],
+    absent: Mapping[Place, str] = MappingProxyType({}),
 ) -> Figure:
-    """A figure of all panels under one legend, each as wide as its number of shapes.
+    """A figure of all panels under one legend, each as wide as its number of shapes, and above them who is absent.
 
-    `draw` gets the position of each shape.
+    `draw` gets the position of each shape; `absent` has places without a panel, each with the reason.
     """
     rows = _flow(panels)
-    below_in = _ROW_IN * len(rows) + _FOOT_IN
+    panels_in = _ROW_IN * len(rows) + _FOOT_IN
+    below_in = panels_in + _ABSENT_IN * len(absent)
     figure = Figure(figsize=(style.PAGE_IN, below_in))
     height_in = below_in + _TOP_IN + style.legend_above(figure, keys)
     figure.set_size_inches(style.PAGE_IN, height_in)
+    for number, (place, reason) in enumerate(absent.items()):
+        top_in = below_in - _ABSENT_IN * number
+        _write_name(figure, material.place_name(place), top_in / height_in)
+        figure.text(0.01, (top_in - _NAME_IN) / height_in, reason, va="top", size=6.5, color=GREY)
     for number, row in enumerate(rows):
-        top_in = below_in - _ROW_IN * number
+        top_in = panels_in - _ROW_IN * number
         if number == 0 or rows[number - 1][0].place != row[0].place:
-            name = material.place_name(row[0].place)
-            figure.text(0.01, top_in / height_in, name, weight="bold", va="top", size=7.5)
+            _write_name(figure, material.place_name(row[0].place), top_in / height_in)
         for panel, (left_in, width_in) in zip(row, _columns(row), strict=True):
             bottom_in = top_in - _ROW_IN + _BELOW_IN
             box = (left_in / style.PAGE_IN, bottom_in / height_in, width_in / style.PAGE_IN, _AXES_IN / height_in)
@@ -91,6 +112,10 @@ def draw_panels(
             draw(axes, panel, {shape: x for x, shape in enumerate(panel.shapes)})
             _label_shapes(axes, panel.shapes)
     return figure
+
+
+def _write_name(figure: Figure, name: str, top: float) -> None:
+    figure.text(0.01, top, name, weight="bold", va="top", size=7.5)
 
 
 def _flow(panels: Sequence[ShapePanel]) -> list[list[ShapePanel]]:
