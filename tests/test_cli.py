@@ -43,6 +43,19 @@ def run(monkeypatch, capsys, tmp_path):
         (["measure", "--device", "cpu", "--kernel", "x"], "give either --kernel and --suite, or --roofs"),
         (["measure", "--device", "nvidia-h300", "--roofs"], "unknown local device 'nvidia-h300'"),
         (["measure", "--device", "cpu", "--roofs", "--config", "absent.yaml"], "absent.yaml: no such file"),
+        (["compile", "--kernel", "hoper_wgmma_fp8", "--out", "o"], "did you mean hopper_wgmma_fp8"),
+        (["compile", "--kernel", "xla_dot_f32", "--out", "o"], "compiles xla_dot_f32 for no target"),
+        (["space", "--kernel", "hoper_wgmma_fp8"], "did you mean hopper_wgmma_fp8"),
+        (["space", "--kernel", "xla_dot_f32"], "name a kernel that it compiles: blackwell_tcgen05_bf16,"),
+        (
+            ["counters", "--device", "cpu", "--kernel", "xla_dot_f32", *SHAPE, "--out-format", "bf6"],
+            "did you mean bf16",
+        ),
+        (
+            ["counters", "--device", "cpu", "--kernel", "xla_dot_f32", *SHAPE, "--operands", "f3", "f32"],
+            "did you mean f32",
+        ),
+        (["project", "--gain-in", "tim"], "unknown kind of gain 'tim'; did you mean time"),
         (["tune", "--device", "cpu", "--kernel", "hoper_wgmma_fp8", "--suite", "smoke"], "did you mean hopper_wgmma"),
         (["tune", "--device", "cpu", "--kernel", "xla_dot_f32", "--suite", "smok"], "did you mean smoke"),
         (["counters", "--device", "cpu", "--kernel", "hoper_wgmma_fp8", *SHAPE], "did you mean hopper_wgmma"),
@@ -59,6 +72,30 @@ def test_a_mistake_gets_one_message_and_status_2(run, arguments, told):
     assert status == 2
     assert told in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["measure", "--kernel", "xla_dot_f3", "--suite", "smoke", "--config", SMOKE], "did you mean xla_dot_f32"),
+        (["measure", "--kernel", "xla_dot_f32", "--suite", "smoek", "--config", SMOKE], "did you mean smoke"),
+        (["campaign", "--kernel", "xla_dot_f3", "--config", SMOKE], "did you mean xla_dot_f32"),
+        (["campaign", "--suite", "smoek", "--config", SMOKE], "did you mean smoke"),
+        (["versus", "xla_dot_f3", "xla_dot_bf16", *SHAPE], "did you mean xla_dot_f32"),
+        (["versus", "xla_dot_f32", "xla_dot_bf16", *SHAPE, "--distribution", "norml"], "did you mean normal"),
+        (["versus", "xla_dot_f32", "xla_dot_bf16", *SHAPE, "--out-format", "bf6"], "did you mean bf16"),
+    ],
+)
+def test_a_misspelt_name_is_told_the_nearest_on_a_device_that_is_here(run, cpu, arguments, told):
+    status, _, error = run(*arguments, "--device", cpu)
+    assert status == 2
+    assert told in error
+    assert not Path("results").exists()
+
+
+def test_a_misspelt_device_is_told_the_nearest(run, cpu):
+    for command in (["measure", "--roofs"], ["campaign"], ["doctor"]):
+        assert f"did you mean {cpu}" in run(*command, "--device", cpu[1:])[2]
 
 
 def test_a_refusal_of_the_library_reads_the_same(run, monkeypatch, cpu):

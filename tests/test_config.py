@@ -36,16 +36,27 @@ def test_suites_of_the_project_are_sound(name):
     [
         ({"plna": {}}, "top level: unknown key 'plna'; did you mean plan?"),
         ({"plan": {"cpu": [{"kernel": ["x"]}]}}, "plan.cpu.0: unknown key 'kernel'; did you mean kernels?"),
-        ({"plan": {"hoper": []}}, "plan.hoper"),
+        ({"plan": {"hoper": []}}, "unknown class of devices 'hoper'; did you mean hopper?"),
         ({"protocol": {"burst": {"trian_s": 1}}}, "protocol: burst: unknown key 'trian_s'; did you mean train_s?"),
         ({"protocol": {"burst": {"train_s": -1}}}, "burst.train_s: Input should be greater than 0"),
         ({"protocol": {"burst": {"stop": {"min_samples": 5}}}}, "burst.stop.min_samples: Input should be greater than"),
         ({"protocol": {"burst": {"stop": {"max_samples": 9}}}}, "max_samples=9 is below min_samples=10"),
-        ({"roof_modes": ["brust"]}, "roof_modes.0: Input should be 'burst' or 'sustained'"),
+        ({"roof_modes": ["brust"]}, "roof_modes.0: unknown mode 'brust'; did you mean burst?"),
         ({"seed": -1}, "seed"),
         ({"plan": {"cpu": [ENTRY | {"out_formats": ["bf61"]}]}}, "out_formats.0: unknown output format 'bf61'; did"),
         ({"plan": {"cpu": [ENTRY | {"operands": [["f32", "fp8_e4m2"]]}]}}, "unknown format 'fp8_e4m2'; did you mean"),
-        ({"plan": {"cpu": [ENTRY | {"distributions": ["normla"]}]}}, "distributions.0: Input should be 'normal'"),
+        (
+            {"plan": {"cpu": [ENTRY | {"modes": ["sustaned"]}]}},
+            "modes.0: unknown mode 'sustaned'; did you mean sustained?",
+        ),
+        (
+            {"plan": {"cpu": [ENTRY | {"caches": ["rotate"]}]}},
+            "caches.0: unknown cache 'rotate'; did you mean rotated?",
+        ),
+        (
+            {"plan": {"cpu": [ENTRY | {"distributions": ["normla"]}]}},
+            "unknown distribution 'normla'; did you mean normal",
+        ),
     ],
 )
 def test_a_wrong_campaign_names_key_and_nearest_known_name(changes, told):

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from narrowgemm.errors import unknown_name
 from narrowgemm.formats.spec import format_named
 
 #: Formats a result can be stored in; a result carries no block scales.
@@ -30,7 +31,7 @@ class GemmProblem:
         format_named(self.a_format)
         format_named(self.b_format)
         if self.out_format not in OUT_FORMATS:
-            raise ValueError(f"GemmProblem: out_format={self.out_format!r} is not one of {', '.join(OUT_FORMATS)}")
+            raise ValueError(unknown_name("output format", self.out_format, OUT_FORMATS))
 
     @property
     def flop(self) -> int:

@@ -3,12 +3,13 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain, product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
 
 import yaml
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PositiveFloat,
@@ -51,14 +52,24 @@ Distribution = Literal[
 ]
 
 
-def _out_format(name: str) -> str:
-    if name not in OUT_FORMATS:
-        raise ValueError(unknown_name("output format", name, OUT_FORMATS))
-    return name
+def one_of(kind: str, known: Sequence[str]) -> BeforeValidator:
+    """A validator that refuses any other name, with the nearest of those that are known."""
+
+    def check(name: object) -> object:
+        if name not in known:
+            raise ValueError(unknown_name(kind, name, known))
+        return name
+
+    return BeforeValidator(check)
 
 
+Cache = Literal["rotated", "warm"]
+KnownClass = Annotated[DeviceClass, one_of("class of devices", get_args(DeviceClass))]
+KnownMode = Annotated[Mode, one_of("mode", get_args(Mode))]
+KnownCache = Annotated[Cache, one_of("cache", get_args(Cache))]
+KnownDistribution = Annotated[Distribution, one_of("distribution", get_args(Distribution))]
 OperandFormat = Annotated[str, AfterValidator(lambda name: format_named(name).name)]
-OutFormat = Annotated[str, AfterValidator(_out_format)]
+OutFormat = Annotated[str, one_of("output format", OUT_FORMATS)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 
@@ -216,13 +227,13 @@ class PlanEntry(Settings):
 
     kernels: list[str] = Field(min_length=1)
     suites: list[str] = Field(min_length=1)
-    modes: list[Mode] = Field(min_length=1)
-    distributions: list[Distribution] = Field(default=["normal"], min_length=1)
+    modes: list[KnownMode] = Field(min_length=1)
+    distributions: list[KnownDistribution] = Field(default=["normal"], min_length=1)
     out_formats: list[OutFormat] = Field(default=["bf16"], min_length=1)
     operands: list[tuple[OperandFormat, OperandFormat]] | None = Field(
         None, description="formats of a and b; null: the kernel's first of each"
     )
-    caches: list[Literal["rotated", "warm"]] = Field(default=["rotated"], min_length=1)
+    caches: list[KnownCache] = Field(default=["rotated"], min_length=1)
     windows_s: list[PositiveFloat] | None = Field(
         None,
         min_length=1,
@@ -255,7 +266,7 @@ class Setting(Settings):
     distribution: str
     out_format: str
     operands: tuple[str, str] | None
-    cache: Literal["rotated", "warm"]
+    cache: Cache
     window_s: float | None = None
     repeat: int | None = None
 
@@ -268,10 +279,10 @@ class Campaign(Settings):
         "auto", description="slugs or classes; auto: the accelerators of this machine, or its CPU where there is none"
     )
     seed: int = Field(0, ge=0, le=MOST)
-    plan: dict[DeviceClass, list[PlanEntry]]
+    plan: dict[KnownClass, list[PlanEntry]]
     compile: list[CompileEntry] = []
     space: list[CompileEntry] = Field([], description="what is compiled with every config that the kernel offers")
-    roof_modes: list[Mode] = Field(min_length=1)
+    roof_modes: list[KnownMode] = Field(min_length=1)
     job_budget_s: PositiveFloat | None = Field(
         None, description="a job starts no further case after this; it names the rest"
     )

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from narrowbench.config import Campaign, CompileEntry, load_suite
+from narrowbench.errors import ConfigError
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.provenance import provenance_of
 from narrowbench.store import jsonl
@@ -44,12 +45,20 @@ def _planned(kernel: Kernel, campaign: Campaign) -> Iterator[tuple[aot.CompileCa
 
 
 def planned_problems(kernel: Kernel, plan: Sequence[CompileEntry]) -> Iterator[tuple[str, str, GemmProblem]]:
-    """Target, suite and problem of all that a plan has of a kernel, target by target, as `compile_each` wants them."""
+    """Target, suite and problem of all that a plan has of a kernel, target by target, as `compile_each` wants them.
+
+    Raises ConfigError, naming the kernels that are planned, where the plan has nothing of this one.
+    """
     entries = [entry for entry in plan if kernel.name in entry.kernels]
-    pairs = {(target, suite): None for entry in entries for target in entry.targets for suite in entry.suites}
+    targets = {(target, suite): None for entry in entries for target in entry.targets for suite in entry.suites}
+    pairs = [pair for pair in targets if target_named(pair[0]).arch == kernel.arch]
+    if not pairs:
+        planned = ", ".join(sorted({name for entry in plan for name in entry.kernels})) or "none"
+        raise ConfigError(
+            f"the campaign compiles {kernel.name} for no target of its architecture, {kernel.arch}; add one, or name "
+            f"a kernel that it compiles: {planned}"
+        )
     for target, suite in sorted(pairs, key=lambda pair: pair[0]):
-        if target_named(target).arch != kernel.arch:
-            continue
         for shape in load_suite(suite).shapes:
             a_format, b_format = kernel.a_formats[0], kernel.b_formats[0]
             yield target, suite, GemmProblem(shape.m, shape.n, shape.k, a_format, b_format, "bf16")

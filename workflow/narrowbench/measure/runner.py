@@ -31,7 +31,7 @@ from narrowbench.store.counters import CountersCase
 from narrowbench.store.rows import CompileCase, GemmCase, Mode, RoofCase, Row, TuningCase
 from narrowbench.store.space import SpaceCase
 from narrowgemm.errors import unknown_name
-from narrowgemm.gemm.registry import kernel_named
+from narrowgemm.gemm.registry import kernel_module, kernel_named
 from narrowgemm.slug import slugged
 from narrowgemm.tune import table
 
@@ -114,12 +114,15 @@ def run_job(
 ) -> JobReport:
     """Measure every case that the campaign plans for this kernel and suite on this device, appending rows to `out`.
 
-    Raises ConfigError where the campaign plans nothing of the kind, DeviceBusyError where another process measures on
+    Raises ValueError, naming the nearest known ones, for an unknown kernel or suite, ConfigError where the campaign
+    plans nothing of the kind, DeviceBusyError where another process measures on
     the device, StoreError where `out` cannot be resumed, and OSError where it cannot be written; every other fault is
     a row.
     """
     settings = campaign.settings(device.device_class, kernel, suite)
     if not settings:
+        kernel_module(kernel)
+        load_suite(suite)
         planned = ", ".join(" × ".join(job) for job in campaign.jobs(device.device_class)) or "nothing"
         raise ConfigError(
             f"campaign {campaign.title!r} has no {kernel} × {suite} for devices of class {device.device_class}; "

@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from narrowbench.config import CONFIGS, Settings, load, parse
+from narrowbench.config import CONFIGS, Settings, load, one_of, parse
 from narrowbench.models.hardware import DeviceProfile, Figure, profile_for, rate_key
 from narrowgemm.errors import unknown_name
 from narrowgemm.formats.spec import format_named
+
+GainIn = Literal["throughput", "time"]
 
 
 class Scenario(Settings):
@@ -21,7 +23,7 @@ class Scenario(Settings):
     hours_per_day: float = Field(24.0, gt=0, le=24)
     gemm_share: float = Field(gt=0, le=1, description="share of a step's time that is GEMM")
     gain: float = Field(gt=0, description="0.10 is 10 percent")
-    gain_in: Literal["throughput", "time"] = Field(
+    gain_in: Annotated[GainIn, one_of("kind of gain", get_args(GainIn))] = Field(
         "throughput", description="throughput: GEMM runs 1 + gain as fast; time: GEMM takes 1 - gain of its time"
     )
     power_w: PositiveFloat = Field(description="what one GPU draws in the hours that are saved")
