@@ -4,7 +4,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from narrowbench import config, pipeline
+from narrowbench import config, names, pipeline
 from narrowbench.config import CONFIGS, ROOT, Campaign, ConfigError, load_campaign, load_protocol, load_suite, parse
 from narrowbench.measure import operands
 from narrowbench.store.rows import GemmCase
@@ -149,7 +149,7 @@ def test_the_schema_of_campaigns_is_the_models():
 
 
 def test_campaigns_know_the_distributions_that_can_be_drawn():
-    assert set(get_args(config.Distribution)) == set(operands.NAMES)
+    assert set(get_args(names.Distribution)) == set(operands.NAMES)
 
 
 def test_unknown_names_list_what_is_known():

@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from narrowbench.config import Distribution
 from narrowbench.measure import operands, orders
 from narrowbench.measure.orders import in_order
 from narrowbench.models.toggles import ORDERED
+from narrowbench.names import Distribution
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import dequantize
 from narrowgemm.problem import GemmProblem

@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Sequence
 from itertools import chain, product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     PositiveFloat,
@@ -19,57 +17,24 @@ from pydantic import (
 )
 
 from narrowbench.errors import ConfigError
+from narrowbench.names import (
+    Cache,
+    DeviceClass,
+    KnownCache,
+    KnownClass,
+    KnownDistribution,
+    KnownMode,
+    OperandFormat,
+    OutFormat,
+)
 from narrowbench.store.rows import Mode
 from narrowbench.store.strict import MOST, Extent
 from narrowgemm.errors import unknown_name
-from narrowgemm.formats.spec import format_named
-from narrowgemm.problem import OUT_FORMATS
 
 #: The checkout: configurations and results are found from here, whatever the working directory.
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs"
 
-#: Kinds of device that a campaign can name, from what `narrowbench.measure.devices` finds.
-DeviceClass = Literal["cpu", "hopper", "blackwell", "gpu", "tpu"]
-
-#: Of `narrowbench.measure.operands`, which imports JAX.
-Distribution = Literal[
-    "normal",
-    "uniform",
-    "small_integers",
-    "zeros",
-    "ones",
-    "normal_outliers",
-    "heavy_tailed",
-    "text",
-    "normal_k_ordered",
-    "normal_rows_ordered",
-    "normal_sorted",
-    "normal_outliers_k_ordered",
-    "normal_outliers_rows_ordered",
-    "text_k_ordered",
-    "text_rows_ordered",
-]
-
-
-def one_of(kind: str, known: Sequence[str]) -> BeforeValidator:
-    """A validator that refuses any other name, with the nearest of those that are known."""
-
-    def check(name: object) -> object:
-        if name not in known:
-            raise ValueError(unknown_name(kind, name, known))
-        return name
-
-    return BeforeValidator(check)
-
-
-Cache = Literal["rotated", "warm"]
-KnownClass = Annotated[DeviceClass, one_of("class of devices", get_args(DeviceClass))]
-KnownMode = Annotated[Mode, one_of("mode", get_args(Mode))]
-KnownCache = Annotated[Cache, one_of("cache", get_args(Cache))]
-KnownDistribution = Annotated[Distribution, one_of("distribution", get_args(Distribution))]
-OperandFormat = Annotated[str, AfterValidator(lambda name: format_named(name).name)]
-OutFormat = Annotated[str, one_of("output format", OUT_FORMATS)]
 Fraction = Annotated[float, Field(gt=0, lt=1)]
 NonNegative = Annotated[float, Field(ge=0)]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from narrowbench.config import DeviceClass
 from narrowbench.measure import nvidia
+from narrowbench.names import DeviceClass
 from narrowgemm.errors import unknown_name
 from narrowgemm.slug import slugged
 

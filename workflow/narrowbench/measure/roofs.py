@@ -26,13 +26,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from narrowbench.config import DeviceClass
 from narrowbench.measure.accuracy import WrongResultError
 from narrowbench.measure.bench import Bench
 from narrowbench.measure.gemm import Prepared, prepare
 from narrowbench.measure.launches import workload_of
 from narrowbench.measure.recording import TimedCase, failure, rows_of
 from narrowbench.measure.timing import Workload, probe_call_s
+from narrowbench.names import DeviceClass
 from narrowbench.store.rows import GemmCase, Mode, RoofCase, Row
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.registry import kernel_named, kernel_names

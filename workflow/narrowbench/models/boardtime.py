@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from narrowbench.config import BurstSettings, Campaign, DeviceClass, Protocol, Setting, SustainedSettings, load_suite
+from narrowbench.config import BurstSettings, Campaign, Protocol, Setting, SustainedSettings, load_suite
 from narrowbench.models.estimate import Range
+from narrowbench.names import DeviceClass
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,14 @@ from typing import Any
 
 from pydantic import Field, PositiveInt
 
-from narrowbench.config import CONFIGS, OperandFormat, Settings, load
+from narrowbench.config import CONFIGS, Settings, load
 from narrowbench.errors import ConfigError
 from narrowbench.models.hardware import DeviceProfile, rate_key
 from narrowbench.models.kerneltime import Breakdown, Coefficients, kernel_time, machine_of
 from narrowbench.models.prediction import ShapeMnk
 from narrowbench.models.tilings import tiling_of
 from narrowbench.models.traffic import Schedule, Traffic, tile_traffic
+from narrowbench.names import OperandFormat
 from narrowgemm.errors import unknown_name
 from narrowgemm.problem import GemmProblem
 

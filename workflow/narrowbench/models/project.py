@@ -7,8 +7,9 @@ from typing import Annotated, Literal, Self, get_args
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
 
-from narrowbench.config import CONFIGS, Settings, load, one_of, parse
+from narrowbench.config import CONFIGS, Settings, load, parse
 from narrowbench.models.hardware import DeviceProfile, Figure, profile_for, rate_key
+from narrowbench.names import one_of
 from narrowgemm.errors import unknown_name
 from narrowgemm.formats.spec import format_named
 
