@@ -236,6 +236,8 @@ def device_rows(device: str) -> Iterator[Row]:
             yield gemm_row(kernel, shape, device, mode, suite=suite, seed=seed)
     for kernel, data in product(kernels, ("zeros", "uniform", "small_integers")):
         yield gemm_row(kernel, SQUARE[-1], device, "sustained", data)
+    if device == "nvidia-h200":
+        yield gemm_row("hopper_wgmma_fp8", SQUARE[-1], device, "sustained", "normal_k_ordered")
 
 
 def _shapes() -> Iterator[tuple[tuple[int, int, int], str]]:

@@ -42,6 +42,7 @@ TABLES = (
     "tab_accuracy",
     "tab_energy",
     "tab_energy_ratios",
+    "tab_bit_order",
     "tab_repeats",
     "tab_compiled",
     "tab_space",

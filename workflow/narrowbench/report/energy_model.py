@@ -15,6 +15,7 @@ from narrowbench.models.energy import (
 )
 from narrowbench.models.prediction import Check, halves
 from narrowbench.models.samples import energy_samples, memory_samples
+from narrowbench.models.toggles import ORDERED
 from narrowbench.report.held_roofs import HeldPoint
 from narrowbench.report.load import Material
 from narrowbench.report.select import Place, at, places, timed
@@ -24,7 +25,7 @@ from narrowbench.report.select import Place, at, places, timed
 class EnergyFit:
     """The model of a place, or why there is none.
 
-    samples:      that the fit saw, or would have seen: GEMMs of half of the shapes, and reads and copies of memory.
+    samples:      that the fit saw, or would have seen: GEMMs of half of the shapes, and reads and copies.
     tested:       GEMMs of the other half whose format and data the fit knows.
     check:        errors on those; None where there are none.
     l2_per_flop:  bytes from the L2 a FLOP of each group, in its case of highest intensity.
@@ -54,9 +55,13 @@ def metered_places(material: Material) -> list[Place]:
 
 
 def energy_fit(material: Material, place: Place) -> EnergyFit:
-    """The model of sustained cases, rotated operands, on any data, and of reads and copies of memory."""
+    """The model of sustained cases, rotated operands, on any data, and of reads and copies.
+
+    Ordered operands stay out: each order would have one case, and a coefficient of its own that fits it whatever it is.
+    """
     lines = at(material.origin("record"), place)
     gemms = timed(lines)
+    gemms = gemms[~gemms.distribution.isin(ORDERED)]
     gemms = gemms[(gemms.cache == "rotated") & (gemms.epilogue == "none")]
     fitted, tested = halves(energy_samples(gemms, material.profiles))
     samples = fitted + memory_samples(lines, material.profiles)

@@ -18,7 +18,7 @@ _PANELS = (
     ("clock", "sm_clock_hz", "Hz", 9),
     ("throughput", "flop_per_s", "FLOP/s", None),
 )
-#: From data that toggle no bits to data as they come. Orders of the same data have no place here.
+#: From data that toggle no bits to data as they come. Orders of the same data are in `tab_bit_order`.
 _ORDER = ("zeros", "ones", "small_integers", "uniform", "normal", "normal_outliers", "heavy_tailed", "text")
 
 

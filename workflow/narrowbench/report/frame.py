@@ -19,7 +19,7 @@ import pandera.pandas as pa
 from narrowbench.errors import StoreError
 from narrowbench.models.counted import counted
 from narrowbench.models.statistics import Summary, summarise
-from narrowbench.store.rows import Case, Clocks, Energy, RoofCase, Row, Spread, TuningCase, WindowReading
+from narrowbench.store.rows import Case, Clocks, Energy, RoofCase, Row, Spread, Toggles, TuningCase, WindowReading
 from narrowbench.store.whole import whole
 
 Origin = Literal["record", "local"]
@@ -52,6 +52,8 @@ _COLUMNS = {
     "checked_rows": _WHOLE,
     **dict.fromkeys(("hlo_calls", "instructions", "target"), _TEXT),
     "upcast": _TRUTH,
+    **dict.fromkeys(("toggles_along_k", "toggles_along_rows"), _REAL),
+    **dict.fromkeys(("drawn_toggles_along_k", "drawn_toggles_along_rows"), _REAL),
     **dict.fromkeys(("registers", "spill_bytes", "shared_memory_bytes", "tensor_memory_columns", "code_bytes"), _WHOLE),
     "compile_s": _REAL,
     **dict.fromkeys(("hbm_read_bytes", "hbm_write_bytes", "l2_read_bytes", "l2_hit_share", "tensor_share"), _REAL),
@@ -197,6 +199,9 @@ def _line(row: Row, origin: Origin) -> dict[str, Any]:
     if row.compile is not None:
         line |= row.compile.model_dump(exclude={"hlo_calls", "instructions"})
         line |= {"hlo_calls": "; ".join(row.compile.hlo_calls), "instructions": _json(row.compile.instructions)}
+    for name, toggles in (("toggles", row.toggles), ("drawn_toggles", row.drawn_toggles)):
+        if toggles is not None:
+            line |= _of_toggles(toggles, name)
     if row.counters is not None:
         line |= asdict(counted(row.counters))
     return line
@@ -287,6 +292,12 @@ def _of_energy(energy: Energy, flop: int | None) -> dict[str, Any]:
         per_flop = {"": summary.median, "_low": low, "_high": high, "_net": net_j}
         line |= {f"j_per_flop{end}": None if j is None else j / flop for end, j in per_flop.items()}
     return line
+
+
+def _of_toggles(toggles: Toggles, name: str) -> dict[str, Any]:
+    """The means of both operands, which are fetched and multiplied side by side; null unless both are known."""
+    along = {"k": (toggles.a_along_k, toggles.b_along_k), "rows": (toggles.a_along_rows, toggles.b_along_rows)}
+    return {f"{name}_along_{what}": None if a is None or b is None else (a + b) / 2 for what, (a, b) in along.items()}
 
 
 def _of_readings(readings: Sequence[WindowReading]) -> dict[str, Any]:
