@@ -58,6 +58,21 @@ def test_a_job_measures_every_case_once(run: Callable[..., runner.JobReport], tm
         assert row.compile.hlo_calls
 
 
+def test_sustained_rows_say_how_many_bits_change_in_their_operands_and_in_those_as_drawn(
+    run: Callable[..., runner.JobReport], campaign: Campaign, tmp_path: Path
+) -> None:
+    (planned,) = campaign.plan["cpu"]
+    run(plan={"cpu": [planned.model_copy(update={"distributions": ["normal", "normal_k_ordered"]})]})
+    found = {(row.case.mode, row.case.distribution): row for row in _rows(tmp_path)}
+    assert all(row.toggles is None for (mode, _), row in found.items() if mode == "burst")
+    drawn, ordered = (found["sustained", data] for data in ("normal", "normal_k_ordered"))
+    assert drawn.drawn_toggles is None
+    assert ordered.drawn_toggles == drawn.toggles
+    assert ordered.toggles is not None
+    assert ordered.toggles.b_along_k < ordered.drawn_toggles.b_along_k
+    assert ordered.toggles.b_along_rows == pytest.approx(ordered.drawn_toggles.b_along_rows, rel=1e-9)
+
+
 def test_an_edit_of_the_kernel_measures_its_cases_again_beside_the_old_rows(
     run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

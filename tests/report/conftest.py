@@ -214,6 +214,12 @@ def counters_row(kernel: str = "hopper_wgmma_fp8") -> Row:
     return Row.model_validate(record | nothing | {"case": case, "counters": counters})
 
 
+def repeated_row() -> Row:
+    """A sustained case that was measured a second time."""
+    row = gemm_row(mode="sustained", seed=2)
+    return row.model_copy(update={"case": row.case.model_copy(update={"repeat": 2})})
+
+
 def unsupported_row() -> Row:
     """A case that its kernel cannot do."""
     changes: dict[str, Any] = dict.fromkeys(("timing", "energy", "energy_reason", "clocks", "accuracy", "compile"))
@@ -247,8 +253,8 @@ def _shapes() -> Iterator[tuple[tuple[int, int, int], str]]:
 
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
-    """Rows of every kind: two devices, both modes, roofs, an unsupported case, compiled ones and a counted one."""
-    others = [unsupported_row(), compiled_row(), space_row(), counters_row()]
+    """Rows of every kind: two devices, both modes, roofs, an unsupported case, compiled, counted and repeated ones."""
+    others = [unsupported_row(), compiled_row(), space_row(), counters_row(), repeated_row()]
     return [*device_rows("nvidia-h200"), *device_rows("synthetic-cpu"), *others]
 
 
