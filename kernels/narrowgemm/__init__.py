@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from narrowgemm.formats.quantize import QuantizedArray, dequantize, quantize
     from narrowgemm.formats.shuffle import ShuffledWeights, shuffle_weights, unshuffle_weights
     from narrowgemm.gemm.api import gemm, gemm_quantized, kernels
+    from narrowgemm.gemm.epilogue import Epilogue
     from narrowgemm.problem import GemmProblem
 
 __all__ = [
+    "Epilogue",
     "GemmProblem",
     "QuantizedArray",
     "ShuffledWeights",
@@ -26,6 +28,7 @@ __all__ = [
 
 #: Public name -> module. `gemm` is not here: it is the package of that name, which can be called.
 _HOMES = {
+    "Epilogue": "narrowgemm.gemm.epilogue",
     "GemmProblem": "narrowgemm.problem",
     "QuantizedArray": "narrowgemm.formats.quantize",
     "ShuffledWeights": "narrowgemm.formats.shuffle",

@@ -24,7 +24,7 @@ from typing import Any, Literal
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.machine_code import MachineCode, read_gpu_dump, read_tpu_dump
-from narrowgemm.problem import GemmProblem
+from narrowgemm.problem import NO_EPILOGUE, GemmProblem
 from narrowgemm.targets import GpuTarget, Target, TpuTarget, target_named
 
 
@@ -34,6 +34,7 @@ class CompileCase:
 
     config:    fields of the kernel's `Config`; None: its first candidate.
     quantised: the block format that the epilogue stores instead of the problem's `out_format`; None: none.
+    epilogue:  name of what is done before the store (`narrowgemm.problem.epilogue_parts`).
     """
 
     kernel: str
@@ -41,6 +42,7 @@ class CompileCase:
     problem: GemmProblem
     config: dict[str, Any] | None = None
     quantised: str | None = None
+    epilogue: str = NO_EPILOGUE
 
 
 @dataclass(frozen=True)
@@ -213,6 +215,8 @@ def _answer(case: CompileCase) -> dict[str, Any]:
 def _compile(case: CompileCase) -> MachineCode:
     import jax
 
+    from narrowgemm.gemm import epilogue as epilogues
+    from narrowgemm.gemm.api import check_epilogue
     from narrowgemm.gemm.registry import check_formats, kernel_named
 
     target = target_named(case.target)
@@ -232,9 +236,14 @@ def _compile(case: CompileCase) -> MachineCode:
     problem = case.problem
     a, b = _operand(problem.m, problem.k, problem.a_format), _operand(problem.n, problem.k, problem.b_format)
     b = jax.eval_shape(kernel.prepared, b)
-    a, b = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), (a, b))
+    given = (a, b, epilogues.shapes(problem, case.epilogue))
+    given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), given)
 
-    def gemm(a: Any, b: Any) -> Any:
+    def gemm(a: Any, b: Any, epilogue: Any) -> Any:
+        if case.epilogue != NO_EPILOGUE:
+            check_epilogue(kernel, case.epilogue)
+            assert kernel.matmul_epilogue is not None
+            return kernel.matmul_epilogue(a, b, config, problem.out_format, epilogue)
         if case.quantised is None:
             return kernel.matmul(a, b, config, problem.out_format)
         if kernel.matmul_quantised is None:
@@ -248,7 +257,7 @@ def _compile(case: CompileCase) -> MachineCode:
         left_by_the_case_before.unlink()
     start_s = time.perf_counter()
     with jax.default_device(device):
-        jax.jit(gemm).lower(a, b).compile()
+        jax.jit(gemm).lower(*given).compile()
     compile_s = time.perf_counter() - start_s
     read = read_gpu_dump if isinstance(target, GpuTarget) else read_tpu_dump
     return read(dump, kernel.name, target.name, asdict(config), compile_s)

@@ -8,6 +8,32 @@ from narrowgemm.formats.spec import format_named
 #: Formats a result can be stored in; a result carries no block scales.
 OUT_FORMATS = ("f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2")
 
+#: What an epilogue's activation can be.
+ACTIVATIONS = ("relu", "gelu", "silu")
+#: Parts of an epilogue in the order in which they are applied; `scales` is one a row and one a column.
+EPILOGUE_PARTS = ("rowscale", "columnscale", "scales", "bias", *ACTIVATIONS, "residual", "outscale")
+NO_EPILOGUE = "none"
+
+
+def epilogue_parts(name: str) -> tuple[str, ...]:
+    """Parts of the epilogue called `name`, such as «scales_bias_gelu»; none of `none`.
+
+    Raises ValueError for an unknown part, parts in another order or twice, two activations, and scales under two names.
+    """
+    if name == NO_EPILOGUE:
+        return ()
+    parts = tuple(name.split("_"))
+    for part in parts:
+        if part not in EPILOGUE_PARTS:
+            raise ValueError(unknown_name("epilogue part", part, (NO_EPILOGUE, *EPILOGUE_PARTS)))
+    if list(parts) != sorted(set(parts), key=EPILOGUE_PARTS.index):
+        raise ValueError(f"epilogue {name!r}: its parts are not once each in the order {', '.join(EPILOGUE_PARTS)}")
+    if sum(part in ACTIVATIONS for part in parts) > 1:
+        raise ValueError(f"epilogue {name!r} has more than one of {', '.join(ACTIVATIONS)}")
+    if sum(part in EPILOGUE_PARTS[:3] for part in parts) > 1:
+        raise ValueError(f"epilogue {name!r}: a scale a row and one a column together are called scales")
+    return parts
+
 
 @dataclass(frozen=True)
 class GemmProblem:

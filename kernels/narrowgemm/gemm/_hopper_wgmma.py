@@ -16,6 +16,7 @@ K steps are counted over all tiles of a block; step s uses stage s mod stages. B
   empty  one a stage. An arrival from each consumer of the tile, in every block of the cluster that shares an operand,
          for a multicast copy overwrites the stage in all of them. The producer waits for it, and at the end once more
          for every stage in use: no block leaves a cluster while a partner can still reach it.
+An epilogue adds what `_wgmma_epilogue` says. An empty one, which is none, adds nothing.
 Stores go through two staging tiles a consumer; one is written again when the store before last has been read out.
 
 Edges need no code of their own: TMA fills with zeros what lies outside the operands and drops what lies outside C.
@@ -35,7 +36,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from narrowgemm.formats.quantize import Operand, as_quantized
 from narrowgemm.formats.spec import format_named
-from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm import _mosaic_gpu, _wgmma_epilogue
 from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_space import (
     STAGE_K_BYTES,
@@ -43,12 +44,24 @@ from narrowgemm.gemm._hopper_space import (
     Config,
     consumer_tile,
     consumers_of_a_tile,
-    store_columns,
 )
+from narrowgemm.gemm.epilogue import Epilogue
+from narrowgemm.problem import GemmProblem
 
 
-def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, interpret: bool) -> jax.Array:
-    """a·bᵀ times their tensor scales, M×N of `out_format`; the problem has passed `check_dense`."""
+def launch(
+    name: str,
+    a: Operand,
+    b: Operand,
+    config: Config,
+    out_format: str,
+    interpret: bool,
+    epilogue: Epilogue | None = None,
+) -> jax.Array:
+    """a·bᵀ times their tensor scales, M×N of `out_format`; the problem has passed `check_dense`.
+
+    Raises ValueError for an epilogue of another shape, UnsupportedError for one that shared memory has no room for.
+    """
     qa, qb = as_quantized(a), as_quantized(b)
     (m, k), n = qa.shape, qb.shape[0]
     out_dtype = format_named(out_format).element.dtype
@@ -58,10 +71,14 @@ def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, i
         pl.cdiv(n, config.tile_n * config.cluster_n),
         pl.cdiv(k, tile_k),
     )
+    problem, epilogue = GemmProblem(m, n, k, qa.format, qb.format, out_format), epilogue or Epilogue()
+    epilogue.check(problem)
+    _wgmma_epilogue.check_room(name, problem, config, epilogue)
+    columns = _wgmma_epilogue.columns_at_once(config, out_dtype.itemsize, epilogue)
     clusters = _mosaic_gpu.core_count(interpret) // (config.cluster_m * config.cluster_n)
     buffer = functools.partial(_mosaic_gpu.tile_buffer, interpret=interpret)
     kernel = plgpu.kernel(
-        functools.partial(_body, config=config, grid=grid, interpret=interpret),
+        functools.partial(_sorted, epilogue=epilogue, config=config, grid=grid, interpret=interpret),
         out_type=jax.ShapeDtypeStruct((m, n), out_dtype),
         grid=(max(1, min(clusters, grid[0] * grid[1])),),
         grid_names=("clusters",),
@@ -72,15 +89,28 @@ def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, i
         scratch_types=(
             buffer(config.stages, config.tile_m, qa.codes.dtype, columns=tile_k),
             buffer(config.stages, config.tile_n, qb.codes.dtype, columns=tile_k),
-            buffer(CONSUMERS * 2, STORE_ROWS, out_dtype, columns=store_columns(config, out_dtype.itemsize)),
+            buffer(CONSUMERS * 2, STORE_ROWS, out_dtype, columns=columns),
             plgpu.Barrier(num_arrivals=2, num_barriers=config.stages * CONSUMERS // consumers_of_a_tile(config)),
             _empty_barrier(config),
+            *_wgmma_epilogue.scratch(config, epilogue),
         ),
+        compiler_params=_wgmma_epilogue.compiler_params(epilogue),
         interpret=_mosaic_gpu.interpret_params(interpret),
         kernel_name=name,
     )
-    result: jax.Array = kernel(qa.codes, qb.codes, scale_operand(qa.tensor_scale), scale_operand(qb.tensor_scale))
+    scales = (scale_operand(qa.tensor_scale), scale_operand(qb.tensor_scale))
+    result: jax.Array = kernel(qa.codes, qb.codes, *scales, *(jnp.atleast_1d(x) for x in jax.tree.leaves(epilogue)))
     return result
+
+
+def _sorted(*refs: Any, epilogue: Epilogue, config: Config, grid: tuple[int, int, int], interpret: bool) -> None:
+    """`_body` of references in a kernel's order: operands, the epilogue's, the output, scratch, the epilogue's."""
+    leaves, structure = jax.tree.flatten(epilogue)
+    out = 4 + len(leaves)
+    vectors = len(refs) - len(_wgmma_epilogue.scratch(config, epilogue))
+    operands = jax.tree.unflatten(structure, refs[4:out])
+    finish = _wgmma_epilogue.Finish(operands, refs[vectors:], config, refs[out].dtype, interpret)
+    _body(*refs[:4], *refs[out:vectors], config=config, grid=grid, interpret=interpret, finish=finish)
 
 
 def _empty_barrier(config: Config) -> Any:
@@ -106,6 +136,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     config: Config,
     grid: tuple[int, int, int],
     interpret: bool,
+    finish: _wgmma_epilogue.Finish,
 ) -> None:
     """The kernel of one thread block; `grid` is the cluster tiles in M and in N and the K steps of a tile."""
     m_tiles, n_tiles, k_steps = grid
@@ -164,11 +195,15 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     collective_axes="cluster_m" if config.cluster_m > 1 else None,
                 )
 
+            finish.load(turn, first_step, k_steps, column)
+
         steps = for_each_tile(load_tile)
 
         @pl.loop(jnp.maximum(steps - config.stages, 0), steps)
         def _drain(step: jax.Array) -> None:
             plgpu.barrier_wait(empty.at[stage_of(step)])
+
+        finish.drain(steps, k_steps)
 
     @pl.when(role < CONSUMERS)
     def _consume() -> None:
@@ -176,8 +211,9 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
         scale = a_scale_gmem[0] * b_scale_gmem[0]
         row_in_tile = role * m_wg if config.split == "m" else 0
         column_in_tile = role * n_wg if config.split == "n" else 0
+        inverse_out_scale = finish.inverse_out_scale()
 
-        def store(result: jax.Array, row: jax.Array, column: jax.Array) -> None:
+        def store(result: jax.Array, turn: jax.Array, row: jax.Array, column: jax.Array, factors: list[Any]) -> None:
             parts = [(i, min(j, n_wg - columns)) for i in range(0, m_wg, STORE_ROWS) for j in range(0, n_wg, columns)]
             for part, (i, j) in enumerate(parts):
                 # Where the width does not divide, a row's last part writes columns again: the part before lands first.
@@ -186,13 +222,17 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                 taken = part == 0 and len(parts) % 2 == 1
                 plgpu.wait_smem_to_gmem(0 if again or taken else 1, wait_read_only=not again)
                 staged = role * 2 + part % 2
-                scaled = result[i : i + STORE_ROWS, j : j + columns] * scale
-                out_smem[staged] = _mosaic_gpu.saturating_cast(scaled, out_smem.dtype, interpret)
+                part_of_tile = result[i : i + STORE_ROWS, j : j + columns]
+                place, factor = (row + i, column + j), factors[i // STORE_ROWS]
+                values = finish(part_of_tile, factor, inverse_out_scale, turn, place, column_in_tile + j)
+                out_smem[staged] = _mosaic_gpu.saturating_cast(values, out_smem.dtype, interpret)
                 plgpu.commit_smem()
                 part_of_c = out_gmem.at[pl.ds(row + i, STORE_ROWS), pl.ds(column + j, columns)]
                 plgpu.copy_smem_to_gmem(out_tma.at[staged], part_of_c)
 
         def compute_tile(turn: jax.Array, first_step: jax.Array, row: jax.Array, column: jax.Array) -> None:
+            factors = finish.row_factors(row + row_in_tile, m_wg, scale)
+
             def accumulate(acc: Any) -> None:
                 @pl.loop(0, k_steps)
                 def _multiply(k_step: jax.Array) -> None:
@@ -207,7 +247,9 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
                 result = acc[...]
                 plgpu.barrier_arrive(empty.at[stage_of(first_step + k_steps - 1)])
-                store(result, row + row_in_tile, column + column_in_tile)
+                finish.wait(turn)
+                store(result, turn, row + row_in_tile, column + column_in_tile, factors)
+                finish.leave(turn)
 
             pl.run_scoped(accumulate, plgpu.WGMMAAccumulatorRef((m_wg, n_wg), jnp.float32))
 

@@ -1,6 +1,8 @@
 """The one function that multiplies, whatever kernel does it."""
 
+from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import jax
@@ -13,6 +15,7 @@ from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.shuffle import ShuffledWeights
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm.device import arch_of, check_device, default_device
+from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.gemm.registry import Kernel, accepts, check_formats, kernel_named, kernel_names
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
 from narrowgemm.slug import slugged
@@ -59,36 +62,62 @@ def gemm(
     kernel: str | None = None,
     out_dtype: DTypeLike = jnp.bfloat16,
     config: Any = None,
+    epilogue: Epilogue | None = None,
 ) -> jax.Array:
     """C[m,n] = Σ_k a[m,k]·b[n,k], block and tensor scales included, as an (m, n) array of `out_dtype`.
 
     a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16, float8 or int8, or `QuantizedArray`s;
                b also `ShuffledWeights`, which the kernels `hopper_wgmma_w*` take and no other does.
-    kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats and this m.
+    kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats, this m and an epilogue.
     out_dtype: f32, bf16, f16, float8_e4m3fn or float8_e5m2; FP8 saturates.
     config:    the kernel's `Config`; None: the one tuned for this shape on this model of device, else the first
                candidate that the kernel admits.
+    epilogue:  what becomes of C in FP32 before it is rounded to `out_dtype`, in the same kernel; None: nothing.
 
     Traceable under jit. Not differentiable for quantised operands: wrap it in `jax.custom_vjp`.
-    Raises ValueError for operands that do not fit each other, an unknown kernel or dtype, and another kernel's config;
-    UnsupportedError for what the kernel or the device cannot do. Nothing else is ever run instead.
+    Raises ValueError for operands or an epilogue that do not fit, an unknown kernel or dtype, and another kernel's
+    config; UnsupportedError for what the kernel or the device cannot do. Nothing else is ever run instead.
     """
     qa, qb = as_quantized(a), b if isinstance(b, ShuffledWeights) else as_quantized(b)
     problem = _problem(qa, qb, out_dtype)
-    chosen = _default_kernel(problem) if kernel is None else kernel_named(kernel)
+    chosen = _default_kernel(problem, epilogue) if kernel is None else kernel_named(kernel)
     check_formats(chosen, problem)
     check_device(chosen)
     if isinstance(qb, ShuffledWeights) and chosen.prepare_b is None:
         rule, remedy = "is an order that this kernel does not take", "pass narrowgemm.unshuffle_weights(b)"
         raise UnsupportedError(chosen.name, {"b": "ShuffledWeights"}, rule, remedy)
+    matmul = matmul_with(chosen, problem, epilogue)
     if config is None:
-        config, _ = chosen_config(chosen, problem)
+        config, _ = chosen_config(chosen, problem, epilogue)
     elif isinstance(config, chosen.config_type):
-        chosen.check(problem, config)
+        _check(chosen, problem, config, epilogue)
     else:
         raise ValueError(f"{chosen.name}: config {config!r} is not a {chosen.config_type.__qualname__} of its module")
-    result: jax.Array = chosen.matmul(as_given(qa), as_given(qb), config, problem.out_format)
+    result: jax.Array = matmul(as_given(qa), as_given(qb), config, problem.out_format)
     return result
+
+
+def matmul_with(kernel: Kernel, problem: GemmProblem, epilogue: Epilogue | None) -> Callable[..., jax.Array]:
+    """The kernel's `matmul` with the epilogue in it. Raises ValueError, UnsupportedError where they do not fit."""
+    if epilogue is None:
+        return kernel.matmul
+    epilogue.check(problem)
+    check_epilogue(kernel, epilogue.name)
+    return partial(_with, kernel, epilogue)
+
+
+def _with(kernel: Kernel, epilogue: Epilogue, a: Any, b: Any, config: Any, out_format: str) -> jax.Array:
+    assert kernel.matmul_epilogue is not None
+    result: jax.Array = kernel.matmul_epilogue(a, b, config, out_format, epilogue)
+    return result
+
+
+def check_epilogue(kernel: Kernel, name: str) -> None:
+    """Raises UnsupportedError, naming those that can, for a kernel that has no epilogues."""
+    if kernel.matmul_epilogue is None:
+        able = [other for other in kernel_names() if kernel_named(other).matmul_epilogue is not None]
+        rule, remedy = "is not what it can do to C", f"use one of {', '.join(able)}, or apply it to the result"
+        raise UnsupportedError(kernel.name, {"epilogue": name}, rule, remedy)
 
 
 def gemm_quantized(
@@ -142,33 +171,45 @@ def as_given(operand: QuantizedArray | ShuffledWeights) -> jax.Array | Quantized
     return operand.codes if plain else operand
 
 
-def _default_kernel(problem: GemmProblem) -> Kernel:
+def _default_kernel(problem: GemmProblem, epilogue: Epilogue | None = None) -> Kernel:
     arch = arch_of(default_device())
     for name in _DEFAULTS.get(arch, _PORTABLE):
         kernel = kernel_named(name)
-        if accepts(kernel, problem) and (kernel.max_m is None or problem.m <= kernel.max_m):
+        finishes = epilogue is None or kernel.matmul_epilogue is not None
+        if finishes and accepts(kernel, problem) and (kernel.max_m is None or problem.m <= kernel.max_m):
             return kernel
     here = [kernel for kernel in map(kernel_named, kernel_names()) if kernel.arch in ("any", arch)]
+    if epilogue is not None:
+        here = [kernel for kernel in here if kernel.matmul_epilogue is not None]
     able = ", ".join(kernel.name for kernel in here if accepts(kernel, problem)) or "none"
+    values: dict[str, object] = {"a": problem.a_format, "b": problem.b_format, "out": problem.out_format}
+    values |= {"device": arch} if epilogue is None else {"device": arch, "epilogue": epilogue.name}
     raise UnsupportedError(
         "gemm",
-        {"a": problem.a_format, "b": problem.b_format, "out": problem.out_format, "device": arch},
+        values,
         "have no default kernel",
         f"name one with kernel=; those of this device that take these formats: {able}; "
-        f"all of this device: {', '.join(kernel.name for kernel in here)}",
+        f"all of this device{' with epilogues' if epilogue else ''}: {', '.join(kernel.name for kernel in here)}",
     )
 
 
-def chosen_config(kernel: Kernel, problem: GemmProblem) -> tuple[Any, str | None]:
+def _check(kernel: Kernel, problem: GemmProblem, config: Any, epilogue: Epilogue | None) -> None:
+    kernel.check(problem, config)
+    if epilogue is not None and kernel.check_epilogue is not None:
+        kernel.check_epilogue(problem, config, epilogue)
+
+
+def chosen_config(kernel: Kernel, problem: GemmProblem, epilogue: Epilogue | None = None) -> tuple[Any, str | None]:
     """The config tuned for exactly this problem on the default device's model, and the SHA-256 of the table it is from.
 
-    Where none is tuned: the first candidate that the kernel admits, and None. Raises UnsupportedError where it admits
-    none, and ValueError, naming file and field, for a table that cannot be read or does not fit the kernel.
+    Where none is tuned, or that one has no room for the epilogue: the first candidate that the kernel admits, and None.
+    Raises UnsupportedError where it admits none, and ValueError, naming file and field, for a table that cannot be read
+    or does not fit the kernel.
     """
     device = slugged(default_device().device_kind)
     choices = table.lookup(kernel.name, problem, device)
     if choices is None:
-        return first_admitted(kernel, problem), None
+        return first_admitted(kernel, problem, epilogue), None
     where = f"{table.path_of(kernel.name, device)}: config of {problem}"
     names = [field.name for field in fields(kernel.config_type)]
     for name in choices:
@@ -179,11 +220,15 @@ def chosen_config(kernel: Kernel, problem: GemmProblem) -> tuple[Any, str | None
         kernel.check(problem, config)
     except (TypeError, ValueError, UnsupportedError) as error:
         raise ValueError(f"{where} is none that the kernel admits: {error}; tune it again") from error
+    try:
+        _check(kernel, problem, config, epilogue)
+    except UnsupportedError:
+        return first_admitted(kernel, problem, epilogue), None
     return config, table.table_sha256(kernel.name, device)
 
 
-def first_admitted(kernel: Kernel, problem: GemmProblem) -> Any:
-    """The first of the kernel's candidates that it admits. Raises UnsupportedError with the last refusal."""
+def first_admitted(kernel: Kernel, problem: GemmProblem, epilogue: Epilogue | None = None) -> Any:
+    """The first candidate that the kernel admits with the epilogue. Raises UnsupportedError with the last refusal."""
     refusal = UnsupportedError(
         kernel.name,
         {"m": problem.m, "n": problem.n, "k": problem.k},
@@ -192,7 +237,7 @@ def first_admitted(kernel: Kernel, problem: GemmProblem) -> Any:
     )
     for config in kernel.candidates(problem):
         try:
-            kernel.check(problem, config)
+            _check(kernel, problem, config, epilogue)
         except UnsupportedError as error:
             refusal = error
         else:

@@ -4,11 +4,14 @@ A (M×K), B (N×K): BF16, K contiguous and a multiple of 8, any M. C (M×N): F32
 store; its rows are whole 16 bytes. FP8 saturates. Roles and barriers: `_hopper_wgmma`.
 """
 
+import functools
+
 import jax
 
 from narrowgemm.formats.quantize import Operand
-from narrowgemm.gemm import _hopper_wgmma
+from narrowgemm.gemm import _hopper_wgmma, _wgmma_epilogue
 from narrowgemm.gemm._hopper_space import Config, candidates_dense, check_dense
+from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
 
@@ -30,6 +33,13 @@ def matmul(a: Operand, b: Operand, config: Config, out_format: str, interpret: b
     return _hopper_wgmma.launch(NAME, a, b, config, out_format, interpret)
 
 
+def matmul_epilogue(
+    a: Operand, b: Operand, config: Config, out_format: str, epilogue: Epilogue, interpret: bool = False
+) -> jax.Array:
+    """As `matmul`, with the epilogue applied to the FP32 accumulator before it is stored."""
+    return _hopper_wgmma.launch(NAME, a, b, config, out_format, interpret, epilogue)
+
+
 KERNELS = (
     Kernel(
         name=NAME,
@@ -42,5 +52,7 @@ KERNELS = (
         check=check,
         candidates=candidates,
         matmul=matmul,
+        matmul_epilogue=matmul_epilogue,
+        check_epilogue=functools.partial(_wgmma_epilogue.check_room, NAME),
     ),
 )

@@ -7,11 +7,14 @@ The tensor core adds FP8 products with fewer bits than FP32 has: the error again
 norm at K = 8192 with normal data (`narrowgemm.gemm.oracle` bounds it). cuBLASLt's fast accumulation is the same.
 """
 
+import functools
+
 import jax
 
 from narrowgemm.formats.quantize import Operand
-from narrowgemm.gemm import _hopper_wgmma
+from narrowgemm.gemm import _hopper_wgmma, _wgmma_epilogue
 from narrowgemm.gemm._hopper_space import Config, candidates_dense, check_dense
+from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
 
@@ -33,6 +36,13 @@ def matmul(a: Operand, b: Operand, config: Config, out_format: str, interpret: b
     return _hopper_wgmma.launch(NAME, a, b, config, out_format, interpret)
 
 
+def matmul_epilogue(
+    a: Operand, b: Operand, config: Config, out_format: str, epilogue: Epilogue, interpret: bool = False
+) -> jax.Array:
+    """As `matmul`, with the epilogue applied to the FP32 accumulator before it is stored."""
+    return _hopper_wgmma.launch(NAME, a, b, config, out_format, interpret, epilogue)
+
+
 KERNELS = (
     Kernel(
         name=NAME,
@@ -45,5 +55,7 @@ KERNELS = (
         check=check,
         candidates=candidates,
         matmul=matmul,
+        matmul_epilogue=matmul_epilogue,
+        check_epilogue=functools.partial(_wgmma_epilogue.check_room, NAME),
     ),
 )

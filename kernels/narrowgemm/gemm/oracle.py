@@ -1,6 +1,7 @@
 """What a GEMM should have given: exact results, errors against them, and how large an error a right kernel may show."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from narrowgemm.formats import reference
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized, dequantize
 from narrowgemm.formats.spec import E8M0, FORMATS, format_named
 from narrowgemm.gemm.device import arch_of, default_device
+from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.problem import GemmProblem
 
 Float64 = NDArray[np.float64]
@@ -67,6 +69,42 @@ def _scale_as_float64(scales: jax.Array) -> jax.Array:
     return jnp.where(code == _E8M0_NAN, jnp.nan, value)
 
 
+def finished(product: Float64, epilogue: Epilogue) -> Float64:
+    """What the epilogue makes of an exact product (m, n), unrounded, by NumPy in float64."""
+
+    def wide(values: Any) -> Float64:
+        return np.asarray(values).astype(np.float64)
+
+    value = product
+    if epilogue.row_scale is not None:
+        value = value * wide(epilogue.row_scale)[:, None]
+    if epilogue.column_scale is not None:
+        value = value * wide(epilogue.column_scale)
+    if epilogue.bias is not None:
+        value = value + wide(epilogue.bias)
+    if epilogue.activation is not None:
+        value = _ACTIVATIONS[epilogue.activation](value)
+    if epilogue.residual is not None:
+        value = value + wide(epilogue.residual)
+    return value if epilogue.out_scale is None else value / wide(epilogue.out_scale)
+
+
+def scales_of(epilogue: Epilogue) -> tuple[Any, Any]:
+    """What a product's rows and columns are multiplied by between accumulator and store: factors of its errors."""
+    rows = 1.0 if epilogue.row_scale is None else epilogue.row_scale[:, None]
+    columns = 1.0 if epilogue.column_scale is None else epilogue.column_scale
+    return rows if epilogue.out_scale is None else rows / epilogue.out_scale, columns
+
+
+_ACTIVATIONS: dict[str, Callable[[Float64], Float64]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "silu": lambda x: 0.5 * x * (1 + np.tanh(0.5 * x)),
+}
+#: The steepest slope of an activation is GELU's.
+_STEEPEST = 1.13
+
+
 def errors(out: jax.Array | np.ndarray, expected: Float64) -> tuple[float, float]:
     """Relative Frobenius norm of out − expected, and its largest magnitude over the RMS of `expected`.
 
@@ -102,7 +140,7 @@ def coherence(a: Operand, b: Operand, rows: Rows | None = None) -> float:
     return math.sqrt(np.mean(np.square(sums.astype(np.float64)))) / int(left.shape[1])
 
 
-def tolerance(problem: GemmProblem, sign_coherence: float | None = None) -> float:
+def tolerance(problem: GemmProblem, sign_coherence: float | None = None, product_share: float | None = None) -> float:
     """The largest relative Frobenius error of a right kernel on the default device.
 
     One rounding of the output, 2^-(p+1) for p mantissa bits, and the accumulator's own error. A tensor core aligns
@@ -112,14 +150,18 @@ def tolerance(problem: GemmProblem, sign_coherence: float | None = None) -> floa
     F = 13 and normal data at K=8192 that is 1.1e-2, ten times what an H200 showed; operands of one sign may truly lose
     a tenth of their sum. None stands for operands of mean zero. Products of integers are added exactly; their sum is
     rounded as it becomes FP32, and with each of two scales.
+
+    With an epilogue the accumulator's error is `product_share` times as large a share of the result, or by the steepest
+    slope of an activation more: the norm of the scaled product over that of the result.
     """
     rounding: float = 2.0 ** -(format_named(problem.out_format).element.mantissa_bits + 1)
     elements = [format_named(name).element for name in (problem.a_format, problem.b_format)]
+    carried = 1.0 if product_share is None else _STEEPEST * product_share
     if all(element.is_integer for element in elements):
-        return rounding + 3 * 2.0 ** -(_FP32_FRACTION_BITS + 1)
+        return rounding + carried * 3 * 2.0 ** -(_FP32_FRACTION_BITS + 1)
     if sign_coherence is None:
         sign_coherence = 1 / math.sqrt(problem.k)
     hopper_fp8 = arch_of(default_device()) == "hopper" and max(element.bits for element in elements) <= 8
     fraction_bits = _HOPPER_FP8_FRACTION_BITS if hopper_fp8 else _FP32_FRACTION_BITS
     accumulation: float = 2.0 ** -(fraction_bits + 1) * (sign_coherence * problem.k + math.sqrt(problem.k))
-    return rounding + accumulation
+    return rounding + carried * accumulation

@@ -51,6 +51,10 @@ class Kernel:
     prepare_b:   what a quantised `b` becomes once, off-line and never timed, before `matmul` takes it; None: itself.
     matmul_quantised: (a, b, config, out_format, tensor_scale=None, interpret=False) -> `QuantizedArray` of a format
                  with block scales, made of the accumulator before it is rounded to anything else; None: it cannot.
+    matmul_epilogue: (a, b, config, out_format, epilogue, interpret=False) -> array: `matmul` with an `Epilogue` in the
+                 same kernel (a baseline: in the same jitted program); None: it cannot.
+    check_epilogue: (problem, config, epilogue) -> None; raises UnsupportedError where a config that `check` admits has
+                 no room for the epilogue; None: each has.
     max_m:       the most rows of A, for a kernel that is made for few; None: any number.
     """
 
@@ -66,6 +70,8 @@ class Kernel:
     matmul: Callable[..., Any]
     prepare_b: Callable[[Any], Any] | None = None
     matmul_quantised: Callable[..., Any] | None = None
+    matmul_epilogue: Callable[..., Any] | None = None
+    check_epilogue: Callable[[GemmProblem, Any, Any], None] | None = None
     max_m: int | None = None
 
     def prepared(self, b: Any) -> Any:

@@ -4,6 +4,10 @@ What XLA makes of a dot is its choice, and `narrowgemm.gemm.hlo` reads it off th
 FP8 dot becomes one call of cuBLASLt (`__cublas$lt$matmul$f8`); on a CPU its operands are widened first, so there it is
 no FP8 baseline. XLA's GemmRewriter matches a dot whose two operands are FP8 themselves, and a scalar factor on its
 result in the result's own dtype, which becomes cuBLASLt's FP32 scale of A; K last in both operands needs no transpose.
+
+With an epilogue the dot is followed by JAX functions in FP32, of which XLA makes one pass over C unless it finds more.
+What goes from the dot to that pass is BF16 where the result is BF16 or FP8, and else FP32: a sequence of kernels that
+moves more bytes would be no baseline.
 """
 
 from collections.abc import Sequence
@@ -17,7 +21,9 @@ from jax import lax
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
+from narrowgemm.gemm import epilogue as epilogues
 from narrowgemm.gemm.device import default_device
+from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
 
@@ -67,6 +73,26 @@ def matmul_fp8(a: Operand, b: Operand, config: Fp8Config, out_format: str, inter
     if scale is not None:
         product = product * scale.astype(product.dtype)
     return _store(product, out_format)
+
+
+def matmul_epilogue(
+    a: Operand,
+    b: Operand,
+    config: Config | Fp8Config,
+    out_format: str,
+    epilogue: Epilogue,
+    interpret: bool = False,
+    *,
+    precision: lax.Precision,
+) -> jax.Array:
+    """As `matmul` and `matmul_fp8`, with the epilogue in the same program; `config`, `interpret` change nothing."""
+    del config, interpret
+    qa, qb = as_quantized(a), as_quantized(b)
+    narrow = out_format not in ("f32", "f16") and precision == lax.Precision.DEFAULT
+    preferred = jnp.bfloat16 if narrow else jnp.float32
+    product = lax.dot_general(qa.codes, qb.codes, _K_LAST, precision=precision, preferred_element_type=preferred)
+    product, scale = product.astype(jnp.float32), _scale(qa, qb)
+    return _store(epilogues.apply(product if scale is None else product * scale, epilogue), out_format)
 
 
 def _scale(a: QuantizedArray, b: QuantizedArray) -> jax.Array | None:
@@ -123,6 +149,7 @@ def _plain(name: str, operand: str, precision: lax.Precision) -> Kernel:
         check,
         candidates,
         partial(matmul, precision=precision),
+        matmul_epilogue=partial(matmul_epilogue, precision=precision),
     )
 
 
@@ -140,5 +167,6 @@ KERNELS = (
         check_fp8,
         candidates_fp8,
         matmul_fp8,
+        matmul_epilogue=partial(matmul_epilogue, precision=lax.Precision.DEFAULT),
     ),
 )
