@@ -44,6 +44,7 @@ def test_suites_of_the_project_are_sound(name):
         ({"roof_modes": ["brust"]}, "roof_modes.0: unknown mode 'brust'; did you mean burst?"),
         ({"seed": -1}, "seed"),
         ({"plan": {"cpu": [ENTRY | {"out_formats": ["bf61"]}]}}, "out_formats.0: unknown output format 'bf61'; did"),
+        ({"plan": {"cpu": [ENTRY | {"epilogues": ["bais_relu"]}]}}, "epilogues.0: unknown epilogue part 'bais'; did"),
         ({"plan": {"cpu": [ENTRY | {"operands": [["f32", "fp8_e4m2"]]}]}}, "unknown format 'fp8_e4m2'; did you mean"),
         (
             {"plan": {"cpu": [ENTRY | {"modes": ["sustaned"]}]}},

@@ -1,6 +1,7 @@
 """Right kernels pass, and every planted fault is found and told: before anything is timed."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -10,7 +11,10 @@ from jax import lax
 
 from narrowbench.measure import accuracy
 from narrowbench.measure.accuracy import WrongResultError, check
+from narrowbench.measure.epilogues import drawn
 from narrowgemm.formats.quantize import QuantizedArray, dequantize
+from narrowgemm.gemm.epilogue import Epilogue, apply
+from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.problem import GemmProblem
 
 PROBLEM = GemmProblem(48, 40, 64, "bf16", "bf16", "f32")
@@ -116,3 +120,46 @@ def test_what_the_compiler_made_of_it_is_told() -> None:
     checked = check(_dot(), PROBLEM, "normal", 0)
     assert any("dot(" in call for call in checked.hlo.calls)
     assert checked.compile_s > 0
+
+
+EPILOGUE_PROBLEM = GemmProblem(48, 32, 64, "bf16", "bf16", "f32")
+
+
+@pytest.mark.parametrize("name", ["scales_bias_gelu", "rowscale_silu_residual", "relu", "columnscale"])
+def test_a_right_epilogue_passes_with_the_error_of_its_product(name: str) -> None:
+    given = drawn(name, EPILOGUE_PROBLEM, 0, "check", 0)
+    assert given is not None
+    assert given.name == name
+    found = check(lambda a, b, e: apply(_dot()(a, b), e), EPILOGUE_PROBLEM, "normal", 0, epilogue=given).accuracy
+    assert found.kernel_error <= found.tolerance < 1e-5
+    assert found.poisoned
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"activation": "silu"}, {"bias": None}, {"row_scale": None}, {"column_scale": None}, {"activation": None}],
+)
+def test_a_part_of_an_epilogue_that_is_left_out_or_another_is_found(changes: dict[str, Any]) -> None:
+    given = drawn("scales_bias_gelu", EPILOGUE_PROBLEM, 0, "check", 0)
+    assert given is not None
+
+    def launch(a: QuantizedArray, b: QuantizedArray, epilogue: Epilogue) -> jax.Array:
+        return apply(_dot()(a, b), replace(epilogue, **changes))
+
+    with pytest.raises(WrongResultError, match="is above the tolerance"):
+        check(launch, EPILOGUE_PROBLEM, "normal", 0, epilogue=given)
+
+
+def test_an_fp8_result_with_an_epilogue_is_held_to_its_own_rounding() -> None:
+    problem = GemmProblem(48, 32, 64, "fp8_e4m3", "fp8_e4m3", "fp8_e4m3")
+    given = drawn("scales_bias_gelu_outscale", problem, 0, "check", 0)
+    kernel = kernel_named("xla_dot_fp8_e4m3")
+    assert kernel.matmul_epilogue is not None
+
+    def launch(a: QuantizedArray, b: QuantizedArray, epilogue: Epilogue) -> jax.Array:
+        assert kernel.matmul_epilogue is not None
+        out: jax.Array = kernel.matmul_epilogue(a, b, None, "fp8_e4m3", epilogue)
+        return out
+
+    found = check(launch, problem, "normal", 0, epilogue=given).accuracy
+    assert 0.01 < found.kernel_error < 0.03

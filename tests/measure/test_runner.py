@@ -111,6 +111,43 @@ def test_a_case_that_was_tuned_since_is_measured_again_with_that_config(
     assert told == [({"fuse_scale": False}, None), ({"fuse_scale": True}, digest)]
 
 
+def test_cases_with_an_epilogue_are_measured_beside_those_without(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path
+) -> None:
+    out = tmp_path / "rows.jsonl"
+    entry = {"kernels": ["xla_dot_bf16"], "suites": ["smoke"], "modes": ["burst"]}
+
+    def run_it(**changes: Any) -> runner.JobReport:
+        planned = Campaign.model_validate(campaign.model_dump() | {"plan": {"cpu": [entry | changes]}})
+        return runner.run_job(cpu, "xla_dot_bf16", "smoke", planned, protocol, out)
+
+    assert run_it().done == {"ok": 2}
+    both = {"epilogues": ["none", "scales_bias_gelu_residual"]}
+    assert run_it(**both) == runner.JobReport({"ok": 2}, 2, ())
+    assert run_it(**both) == runner.JobReport({}, 4, ())
+    plain, finished = (
+        [row for row in _rows(tmp_path) if row.case.epilogue == name] for name in ("none", "scales_bias_gelu_residual")
+    )
+    assert '"epilogue":"none"' in plain[0].key
+    for row in finished:
+        assert row.timing is not None
+        assert row.timing.rotation_bytes > row.timing.rotation_sets * row.case.m * row.case.n * 2
+        assert row.accuracy is not None
+        assert row.accuracy.kernel_error <= row.accuracy.tolerance
+
+
+def test_a_kernel_without_epilogues_is_an_unsupported_row(
+    run: Callable[..., runner.JobReport], tmp_path: Path, campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kernel = dataclasses.replace(kernel_named("xla_dot_f32"), matmul_epilogue=None)
+    monkeypatch.setattr(gemm, "kernel_named", lambda _: kernel)
+    entry = campaign.plan["cpu"][0].model_copy(update={"epilogues": ["bias_relu"]})
+    assert run(plan={"cpu": [entry]}).done == {"unsupported": 4}
+    reason = _rows(tmp_path)[0].reason
+    assert reason is not None
+    assert "epilogue=bias_relu is not what it can do" in reason
+
+
 def test_a_job_over_its_budget_names_the_cases_that_are_left(
     run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -270,3 +270,15 @@ def test_a_disk_that_refuses_to_sync_takes_the_line_back(path, make_row, monkeyp
     with pytest.raises(OSError, match="No space left"):
         jsonl.append(path, make_row(m=2))
     assert path.read_bytes() == before
+
+
+def test_the_key_of_a_case_without_an_epilogue_is_what_stored_rows_have(make_row):
+    assert '"out_format":"f32","layout":"mk_nk","epilogue":"none","distribution":"normal","seed":0' in make_row().key
+
+
+def test_an_epilogue_is_another_case_and_a_misspelt_one_is_none(make_row):
+    row = make_row()
+    finished = row.case.model_validate(row.case.model_dump() | {"epilogue": "scales_bias_gelu"})
+    assert finished.model_dump_json() == row.case.model_dump_json().replace('"none"', '"scales_bias_gelu"')
+    with pytest.raises(ValueError, match="unknown epilogue part 'gleu'; did you mean gelu"):
+        row.case.model_validate(row.case.model_dump() | {"epilogue": "bias_gleu"})

@@ -121,6 +121,7 @@ def versus(
     mode: Annotated[Mode | None, typer.Option(help="Both modes if left out.")] = None,
     out_format: Annotated[str, typer.Option(help="Format of the result.")] = "bf16",
     distribution: Annotated[str, typer.Option(help="Data of the operands.")] = "normal",
+    epilogue: Annotated[str, typer.Option(help="What is done before the store, such as scales_bias_gelu.")] = "none",
     config: Annotated[Path, typer.Option(help="Campaign whose protocol is used.")] = ROOT / "configs" / "main.yaml",
     out: Annotated[Path | None, typer.Option(help="File to append to; below results/raw if left out.")] = None,
 ) -> None:
@@ -134,7 +135,9 @@ def versus(
     protocol = load_protocol(campaign_of(config))
     out = out or RAW / device / "interleaved.jsonl"
     modes: tuple[Mode, ...] = (mode,) if mode else ("burst", "sustained")
-    runner.run_compare(device_named(device), kernels, shape, modes, protocol, out, out_format, distribution)
+    runner.run_compare(
+        device_named(device), kernels, shape, modes, protocol, out, out_format, distribution, epilogue=epilogue
+    )
     for line in runner.ratios(jsonl.read([out]), kernels, shape):
         print(line)
 

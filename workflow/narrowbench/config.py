@@ -27,9 +27,10 @@ from narrowbench.names import (
     OperandFormat,
     OutFormat,
 )
-from narrowbench.store.rows import Mode
+from narrowbench.store.rows import Epilogue, Mode
 from narrowbench.store.strict import MOST, Extent
 from narrowgemm.errors import unknown_name
+from narrowgemm.problem import NO_EPILOGUE
 
 #: The checkout: configurations and results are found from here, whatever the working directory.
 ROOT = Path(__file__).resolve().parents[2]
@@ -188,13 +189,16 @@ class Suite(Settings):
 
 
 class PlanEntry(Settings):
-    """Kernels × suites × modes × distributions × output formats to measure on one class of devices."""
+    """Kernels × suites × modes × distributions × output formats × epilogues to measure on one class of devices."""
 
     kernels: list[str] = Field(min_length=1)
     suites: list[str] = Field(min_length=1)
     modes: list[KnownMode] = Field(min_length=1)
     distributions: list[KnownDistribution] = Field(default=["normal"], min_length=1)
     out_formats: list[OutFormat] = Field(default=["bf16"], min_length=1)
+    epilogues: list[Epilogue] = Field(
+        default=[NO_EPILOGUE], min_length=1, description="parts in order, such as scales_bias_gelu, or none"
+    )
     operands: list[tuple[OperandFormat, OperandFormat]] | None = Field(
         None, description="formats of a and b; null: the kernel's first of each"
     )
@@ -230,6 +234,7 @@ class Setting(Settings):
     mode: Mode
     distribution: str
     out_format: str
+    epilogue: str = NO_EPILOGUE
     operands: tuple[str, str] | None
     cache: Cache
     window_s: float | None = None
@@ -290,6 +295,7 @@ def _settings_of(entry: PlanEntry) -> Iterator[Setting]:
         "mode": entry.modes,
         "distribution": entry.distributions,
         "out_format": entry.out_formats,
+        "epilogue": entry.epilogues,
         "operands": entry.operands or (None,),
         "cache": entry.caches,
         "window_s": entry.windows_s or (None,),

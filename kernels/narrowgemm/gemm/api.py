@@ -86,7 +86,9 @@ def gemm(
     if isinstance(qb, ShuffledWeights) and chosen.prepare_b is None:
         rule, remedy = "is an order that this kernel does not take", "pass narrowgemm.unshuffle_weights(b)"
         raise UnsupportedError(chosen.name, {"b": "ShuffledWeights"}, rule, remedy)
-    matmul = matmul_with(chosen, problem, epilogue)
+    if epilogue is not None:
+        epilogue.check(problem)
+    matmul = matmul_with(chosen, epilogue)
     if config is None:
         config, _ = chosen_config(chosen, problem, epilogue)
     elif isinstance(config, chosen.config_type):
@@ -97,11 +99,10 @@ def gemm(
     return result
 
 
-def matmul_with(kernel: Kernel, problem: GemmProblem, epilogue: Epilogue | None) -> Callable[..., jax.Array]:
-    """The kernel's `matmul` with the epilogue in it. Raises ValueError, UnsupportedError where they do not fit."""
+def matmul_with(kernel: Kernel, epilogue: Epilogue | None) -> Callable[..., jax.Array]:
+    """The kernel's `matmul`, with the epilogue in it. Raises UnsupportedError for a kernel that has none."""
     if epilogue is None:
         return kernel.matmul
-    epilogue.check(problem)
     check_epilogue(kernel, epilogue.name)
     return partial(_with, kernel, epilogue)
 

@@ -7,7 +7,7 @@ in FP8, is rounded once. GELU is the tanh form, 0.5·x·(1 + tanh(√(2/π)·(x 
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -135,11 +135,14 @@ _JAX_ACTIVATIONS: dict[str, Callable[[jax.Array], jax.Array]] = {
 }
 
 
-def apply(product: jax.Array, epilogue: Epilogue) -> jax.Array:
-    """What is to be stored, unrounded, in the dtype of `product` (m, n): the epilogue as JAX functions.
+def rows_of(epilogue: Epilogue, rows: slice) -> Epilogue:
+    """The epilogue of these rows of a product."""
+    row_scale, residual = (None if x is None else x[rows] for x in (epilogue.row_scale, epilogue.residual))
+    return replace(epilogue, row_scale=row_scale, residual=residual)
 
-    Of part of a product, the epilogue has to be that part's.
-    """
+
+def apply(product: jax.Array, epilogue: Epilogue) -> jax.Array:
+    """What is to be stored, unrounded, in the dtype of `product` (m, n): the epilogue as JAX functions."""
     value = product
     if epilogue.row_scale is not None:
         value = value * epilogue.row_scale.astype(value.dtype)[:, None]

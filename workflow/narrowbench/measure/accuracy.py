@@ -22,8 +22,10 @@ from narrowbench.measure.operands import check_distribution, is_one_sided, origi
 from narrowbench.store.rows import Accuracy
 from narrowgemm.formats.quantize import QuantizedArray
 from narrowgemm.formats.spec import format_named
+from narrowgemm.gemm import epilogue as epilogues
+from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.gemm.hlo import HloSummary, summarize
-from narrowgemm.gemm.oracle import as_float64, tolerance
+from narrowgemm.gemm.oracle import as_float64, scales_of, tolerance
 from narrowgemm.problem import GemmProblem
 
 #: A right kernel's errors scatter by at most the tolerance; among 10^8 of them none lies further out than 6 of those.
@@ -51,10 +53,14 @@ class Checked:
 
 @dataclass
 class _Sums:
-    """Of the elements compared so far: sums of squares, largest error, and the largest over its element's bound."""
+    """Of the elements compared so far: sums of squares, largest error, and the largest over its element's bound.
+
+    `product_square` is of the scaled product that an epilogue begins with.
+    """
 
     error_square: float = 0.0
     exact_square: float = 0.0
+    product_square: float = 0.0
     format_square: float = 0.0
     original_square: float = 0.0
     largest: float = 0.0
@@ -62,35 +68,39 @@ class _Sums:
     not_finite: int = 0
 
     def add(self, part: dict[str, Any]) -> None:
-        for name in ("error_square", "exact_square", "format_square", "original_square", "not_finite"):
+        names = ("error_square", "exact_square", "product_square", "format_square", "original_square", "not_finite")
+        for name in names:
             setattr(self, name, getattr(self, name) + part[name].item())
         self.largest = max(self.largest, part["largest"].item())
         self.largest_relative = max(self.largest_relative, part["largest_relative"].item())
 
 
 def check(
-    launch: Callable[[Any, Any], Any],
+    launch: Callable[..., Any],
     problem: GemmProblem,
     distribution: str,
     seed: int,
     prepared: Callable[[Any], Any] = lambda b: b,
+    epilogue: Epilogue | None = None,
 ) -> Checked:
     """Run `launch(a, prepared(b))` once on operands of `distribution` and compare all of C.
 
-    Constant data would hide mistakes: normal ones stand in for them. `prepared` is what is done to b off-line.
+    Constant data would hide mistakes: normal ones stand in for them. `prepared` is what is done to b off-line. An
+    epilogue is the third argument of `launch`, and done to the float64 results too.
     Raises WrongResultError where the result is wrong, and whatever `launch` raises.
     """
     distribution = check_distribution(distribution)
     a, b = originals(problem, distribution, seed, "check", 0)
     qa, qb = quantised(problem, a, b)
-    run = _Poisoned(launch, problem, qa, prepared(qb))
+    run = _Poisoned(launch, problem, qa, prepared(qb), *(() if epilogue is None else (epilogue,)))
     with _ALONE:
         out, is_poisoned = run(math.nan)
         launch_s = min(run.timed_s() for _ in range(_GUESSES))
-    sums = _compared(problem, out, (qa, qb), (a, b))
+    sums = _compared(problem, out, (qa, qb), (a, b), epilogue)
     if sums.not_finite:
         raise WrongResultError(_not_finite(out, run(0.0)[0], sums.not_finite))
-    allowed = tolerance(problem, 1.0 if is_one_sided(distribution) else None)
+    share = None if epilogue is None or not sums.exact_square else math.sqrt(sums.product_square / sums.exact_square)
+    allowed = tolerance(problem, 1.0 if is_one_sided(distribution) else None, share)
     accuracy = _accuracy(problem, sums, allowed, is_poisoned)
     _judge(accuracy, sums)
     return Checked(accuracy, summarize(run.hlo_text), run.compile_s, launch_s)
@@ -103,15 +113,15 @@ class _Poisoned:
     launch needs beside is NaN too, if the allocator hands out the memory that was freed last.
     """
 
-    def __init__(self, launch: Callable[[Any, Any], Any], problem: GemmProblem, a: Any, b: Any) -> None:
-        self._operands = (a, b)
+    def __init__(self, launch: Callable[..., Any], problem: GemmProblem, *operands: Any) -> None:
+        self._operands = operands
         self._shape = (problem.m, problem.n)
         self._dtype = format_named(problem.out_format).element.dtype
         function = jax.jit(lambda _, *operands: launch(*operands), donate_argnums=0, keep_unused=True)
         started_s = time.perf_counter()
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Some donated buffers were not usable")
-            self._compiled = function.lower(jax.ShapeDtypeStruct(self._shape, self._dtype), a, b).compile()
+            self._compiled = function.lower(jax.ShapeDtypeStruct(self._shape, self._dtype), *operands).compile()
         self.compile_s = time.perf_counter() - started_s
         self.hlo_text = self._compiled.as_text() or ""
 
@@ -144,29 +154,35 @@ def _compared(
     out: jax.Array,
     operands: tuple[QuantizedArray, QuantizedArray],
     of: tuple[jax.Array, jax.Array],
+    epilogue: Epilogue | None,
 ) -> _Sums:
     """All of C against float64 of the quantised operands, and that against float64 of the originals, rows at a time."""
     sums = _Sums()
     step = max(1, _CHUNK_ELEMENTS // problem.n)
     if jax.devices()[0].platform == "tpu":  # which has no float64
-        out, operands, of = jax.device_put((out, operands, of), jax.devices("cpu")[0])
+        out, operands, of, epilogue = jax.device_put((out, operands, of, epilogue), jax.devices("cpu")[0])
     qa, qb = operands
     with jax.enable_x64(True):
         for first in range(0, problem.m, step):
             rows = slice(first, min(first + step, problem.m))
-            sums.add(_compared_rows(out[rows], _rows_of(qa, rows), qb, of[0][rows], of[1]))
+            part = epilogue and epilogues.rows_of(epilogue, rows)
+            sums.add(_compared_rows(out[rows], _rows_of(qa, rows), qb, of[0][rows], of[1], part))
     return sums
 
 
 @jax.jit
 def _compared_rows(
-    out: jax.Array, qa: QuantizedArray, qb: QuantizedArray, a: jax.Array, b: jax.Array
+    out: jax.Array, qa: QuantizedArray, qb: QuantizedArray, a: jax.Array, b: jax.Array, epilogue: Epilogue | None
 ) -> dict[str, jax.Array]:
     """Sums over some rows of C. An element's bound is its own size and the root of the sum of its squared products."""
     left, right = as_float64(qa), as_float64(qb)
-    exact = left @ right.T
+    exact = product = left @ right.T
     original = a.astype(jnp.float64) @ b.astype(jnp.float64).T
     scatter = jnp.sqrt((left**2).astype(jnp.float32) @ (right**2).astype(jnp.float32).T)
+    if epilogue is not None:
+        row_scales, column_scales = scales_of(epilogue)
+        scatter, product = (x * row_scales * column_scales for x in (scatter, exact))
+        exact, original = epilogues.apply(exact, epilogue), epilogues.apply(original, epilogue)
     if out.dtype.itemsize == 1:
         largest = float(jnp.finfo(out.dtype).max)
         expected = jnp.clip(exact, -largest, largest)
@@ -179,6 +195,7 @@ def _compared_rows(
     return {
         "error_square": jnp.sum(error**2),
         "exact_square": jnp.sum(expected**2),
+        "product_square": jnp.sum(product**2),
         "format_square": jnp.sum((exact - original) ** 2),
         "original_square": jnp.sum(original**2),
         "largest": jnp.max(error),

@@ -8,16 +8,18 @@ import jax
 
 from narrowbench.measure.accuracy import Checked, check
 from narrowbench.measure.bench import Bench
+from narrowbench.measure.epilogues import bytes_of, drawn
 from narrowbench.measure.launches import rotation_sets, workload_of
 from narrowbench.measure.operands import check_distribution, drawn_as, operand_sets, toggles
 from narrowbench.measure.timing import Workload
 from narrowbench.store.rows import Accuracy, Compiled, GemmCase, Toggles
 from narrowgemm.formats.quantize import QuantizedArray
 from narrowgemm.formats.spec import format_named
-from narrowgemm.gemm.api import as_given, chosen_config
+from narrowgemm.gemm.api import as_given, check_epilogue, chosen_config, matmul_with
 from narrowgemm.gemm.device import check_device
+from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.gemm.registry import Kernel, check_formats, kernel_named
-from narrowgemm.problem import GemmProblem
+from narrowgemm.problem import NO_EPILOGUE, GemmProblem
 
 
 @dataclass(frozen=True)
@@ -46,14 +48,15 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
     """
     kernel = kernel_named(case.kernel)
     problem = case.problem
-    sizes = admitted(kernel, problem, case.cache, bench)
-    config, tuned_table_sha256 = chosen_config(kernel, problem)
+    sizes = admitted(kernel, problem, case.cache, bench, case.epilogue)
+    epilogue = drawn(case.epilogue, problem, case.seed, "check", 0)
+    config, tuned_table_sha256 = chosen_config(kernel, problem, epilogue)
     launch = launch_of(kernel, config, problem.out_format)
-    same = (case.kernel, problem, config, check_distribution(case.distribution), case.seed)
+    same = (case.kernel, problem, case.epilogue, config, check_distribution(case.distribution), case.seed)
     if same not in bench.passed:
-        bench.passed[same] = check(launch, problem, case.distribution, case.seed, kernel.prepared)
+        bench.passed[same] = check(launch, problem, case.distribution, case.seed, kernel.prepared, epilogue)
     checked = bench.passed[same]
-    sets = prepared_sets(kernel, problem, case.distribution, case.seed, sizes.sets)
+    sets = prepared_sets(kernel, problem, case.distribution, case.seed, sizes.sets, case.epilogue)
     as_drawn = drawn_as(case.distribution)
     is_ordered = as_drawn != case.distribution
     return Prepared(
@@ -77,10 +80,13 @@ def _toggles(case: GemmCase, distribution: str) -> Toggles:
 
 
 def prepared_sets(
-    kernel: Kernel, problem: GemmProblem, distribution: str, seed: int, count: int
-) -> list[tuple[QuantizedArray, Any]]:
-    """`operand_sets` as the kernel takes them; what is done off-line is done here."""
-    return [(a, kernel.prepared(b)) for a, b in operand_sets(problem, distribution, seed, count)]
+    kernel: Kernel, problem: GemmProblem, distribution: str, seed: int, count: int, epilogue: str = NO_EPILOGUE
+) -> list[tuple[Any, ...]]:
+    """`operand_sets` as `launch_of` takes them; what is done off-line is done here."""
+    sets: list[tuple[Any, ...]] = [(a, kernel.prepared(b)) for a, b in operand_sets(problem, distribution, seed, count)]
+    if epilogue == NO_EPILOGUE:
+        return sets
+    return [(*operands, drawn(epilogue, problem, seed, "timing", i)) for i, operands in enumerate(sets)]
 
 
 @dataclass(frozen=True)
@@ -92,12 +98,21 @@ class Sizes:
     result_bytes: int
 
 
-def admitted(kernel: Kernel, problem: GemmProblem, cache: Literal["rotated", "warm"], bench: Bench) -> Sizes:
-    """What a case needs. Raises UnsupportedError for formats, devices and rotations that cannot be had."""
+def admitted(
+    kernel: Kernel,
+    problem: GemmProblem,
+    cache: Literal["rotated", "warm"],
+    bench: Bench,
+    epilogue: str = NO_EPILOGUE,
+) -> Sizes:
+    """What a case needs. Raises UnsupportedError for formats, devices, epilogues and rotations that cannot be had."""
     check_formats(kernel, problem)
     check_device(kernel)
+    if epilogue != NO_EPILOGUE:
+        check_epilogue(kernel, epilogue)
     a, b = format_named(problem.a_format), format_named(problem.b_format)
     set_bytes = a.storage_bytes(problem.m, problem.k) + b.storage_bytes(problem.n, problem.k)
+    set_bytes += bytes_of(epilogue, problem)
     count = rotation_sets(set_bytes, bench.device.cache_bytes, bench.protocol.rotation_l2_multiple, cache)
     return Sizes(count, set_bytes, format_named(problem.out_format).code_bytes(problem.m, problem.n))
 
@@ -113,14 +128,15 @@ def compiled_of(checked: Checked) -> Compiled:
     )
 
 
-def launch_of(kernel: Kernel, config: Any, out_format: str) -> Callable[[QuantizedArray, Any], jax.Array]:
-    """The kernel as a function of two operands, the second prepared.
+def launch_of(kernel: Kernel, config: Any, out_format: str) -> Callable[..., jax.Array]:
+    """The kernel as a function of two operands, the second prepared, and of an epilogue where it is given one.
 
     A format that is nothing but its codes goes in as a plain array.
     """
 
-    def launch(a: QuantizedArray, b: Any) -> jax.Array:
-        result: jax.Array = kernel.matmul(as_given(a), as_given(b), config, out_format)
+    def launch(a: QuantizedArray, b: Any, epilogue: Epilogue | None = None) -> jax.Array:
+        matmul = matmul_with(kernel, epilogue)
+        result: jax.Array = matmul(as_given(a), as_given(b), config, out_format)
         return result
 
     return launch

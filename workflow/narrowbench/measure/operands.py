@@ -90,7 +90,7 @@ def originals(
 ) -> tuple[jax.Array, jax.Array]:
     """Set `number` of A (m, k) and B (n, k), f32. Every seed, purpose and number gives other values."""
     _known(distribution)
-    drawn: tuple[jax.Array, jax.Array] = _draw(_key(seed, purpose, number), distribution, problem)
+    drawn: tuple[jax.Array, jax.Array] = _draw(key_of(seed, purpose, number), distribution, problem)
     return drawn
 
 
@@ -106,7 +106,7 @@ def operand_sets(
     """`count` different sets of quantised operands for timing. Raises as `quantised` does."""
     _known(distribution)
     _check_blocks(problem)
-    return [_quantised_draw(_key(seed, "timing", number), distribution, problem) for number in range(count)]
+    return [_quantised_draw(key_of(seed, "timing", number), distribution, problem) for number in range(count)]
 
 
 def toggles(problem: GemmProblem, operands: tuple[QuantizedArray, QuantizedArray]) -> tuple[BitToggles, BitToggles]:
@@ -141,7 +141,8 @@ def _check_blocks(problem: GemmProblem) -> None:
             )
 
 
-def _key(seed: int, purpose: Purpose, number: int) -> jax.Array:
+def key_of(seed: int, purpose: Purpose, number: int) -> jax.Array:
+    """Key of one set; another for every seed, purpose and number."""
     return jax.random.fold_in(jax.random.fold_in(jax.random.key(seed), _PURPOSES[purpose]), number)
 
 

@@ -32,6 +32,7 @@ from narrowbench.store.rows import CompileCase, GemmCase, Mode, RoofCase, Row, T
 from narrowbench.store.space import SpaceCase
 from narrowgemm.errors import unknown_name
 from narrowgemm.gemm.registry import kernel_module, kernel_named
+from narrowgemm.problem import NO_EPILOGUE
 from narrowgemm.slug import slugged
 from narrowgemm.tune import table
 
@@ -166,6 +167,7 @@ def run_compare(
     out_format: str = "bf16",
     distribution: str = "normal",
     seed: int = 0,
+    epilogue: str = NO_EPILOGUE,
 ) -> JobReport:
     """Measure several kernels on one shape, sample by sample in random order, appending a row of each to `out`.
 
@@ -177,10 +179,18 @@ def run_compare(
     given = dict(zip("mnk", shape, strict=True))
     extents = parse(Shape, {"name": INTERLEAVED, "origin": "given by hand"} | given, "versus: shape")
     plan = {"kernels": list(kernels), "suites": [INTERLEAVED], "modes": list(modes)}
-    parse(PlanEntry, plan | {"distributions": [distribution], "out_formats": [out_format]}, "versus")
+    chosen = {"distributions": [distribution], "out_formats": [out_format], "epilogues": [epilogue]}
+    parse(PlanEntry, plan | chosen, "versus")
     groups = []
     for mode in modes:
-        setting = Setting(mode=mode, distribution=distribution, out_format=out_format, operands=None, cache="rotated")
+        setting = Setting(
+            mode=mode,
+            distribution=distribution,
+            out_format=out_format,
+            epilogue=epilogue,
+            operands=None,
+            cache="rotated",
+        )
         groups.append([case_of(kernel, INTERLEAVED, extents, setting, seed) for kernel in kernels])
     todo = [group for group in groups if missing(device, group, out)]
     tasks = [_together(group) for group in todo]
@@ -205,7 +215,8 @@ def ratios(rows: Sequence[Row], kernels: Sequence[str], shape: tuple[int, int, i
         for other in others:
             if base in taken and other in taken:
                 (case, samples_s), (_, base_s) = taken[other], taken[base]
-                yield f"{case.mode}: time of {other} over {base}: {_told(samples_s, base_s)}"
+                told = case.mode if case.epilogue == NO_EPILOGUE else f"{case.mode}, {case.epilogue}"
+                yield f"{told}: time of {other} over {base}: {_told(samples_s, base_s)}"
 
 
 def _told(samples_s: list[float], base_s: list[float]) -> str:
@@ -269,6 +280,7 @@ def case_of(kernel: str, suite: str, shape: Shape, setting: Setting, seed: int) 
         a_format=a_format,
         b_format=b_format,
         out_format=setting.out_format,
+        epilogue=setting.epilogue,
         distribution=setting.distribution,
         seed=seed,
         mode=setting.mode,
@@ -281,7 +293,9 @@ def case_of(kernel: str, suite: str, shape: Shape, setting: Setting, seed: int) 
 def name_of(case: GemmCase) -> str:
     windows = "" if case.window_s is None else f" windows of {case.window_s:g} s"
     repeat = "" if case.repeat is None else f" repeat {case.repeat}"
-    return f"{case.kernel} {case.m}×{case.n}×{case.k} {case.mode} {case.distribution} {case.cache}{windows}{repeat}"
+    epilogue = "" if case.epilogue == NO_EPILOGUE else f" {case.epilogue}"
+    work = f"{case.kernel} {case.m}×{case.n}×{case.k}{epilogue}"
+    return f"{work} {case.mode} {case.distribution} {case.cache}{windows}{repeat}"
 
 
 def missing[Case: GemmCase | TuningCase | CountersCase](

@@ -11,7 +11,7 @@ import vl_convert
 from narrowbench.report.kernels import KERNELS, format_in_words, in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.roofs import MEMORY, RATE_KEYS, KnownRoofs, measured_roofs
-from narrowbench.report.select import at, modes, places, timed
+from narrowbench.report.select import at, data_of, modes, places, timed
 
 #: Matplotlib's markers -> Vega's shapes: where Vega has no like, the nearest that no other kernel of a device has.
 _SHAPES = {
@@ -119,7 +119,7 @@ def _points(material: Material) -> pd.DataFrame:
             "kernel": line.kernel,
             "suite": line.suite,
             "shape": f"{line.m}×{line.n}×{line.k}",
-            "data": line.distribution,
+            "data": data_of(line),
             "intensity": line.intensity_flop_per_byte,
             "tflop_per_s": line.flop_per_s / 1e12,
             "interval": f"{line.flop_per_s_low / 1e12:,.4g} to {line.flop_per_s_high / 1e12:,.4g} TFLOP/s",

@@ -22,7 +22,7 @@ _NOTE = (
 def figure(material: Material) -> Figure:
     """Kernel error over K by distribution, and format error by format, for every device of the record."""
     lines = timed(material.origin("record"))
-    lines = lines[lines.kernel_error.notna() & ~lines.distribution.isin(CONSTANT)]
+    lines = lines[lines.kernel_error.notna() & ~lines.distribution.isin(CONSTANT) & (lines.epilogue == "none")]
     found = places(lines)
     if not found:
         return style.empty_figure("No GEMM passed the oracle yet: there is no accuracy to show.")

@@ -209,8 +209,9 @@ def _shapes(lines: pd.DataFrame) -> list[tuple[int, int, int]]:
 
 
 def _case(line: pd.Series) -> str:
-    """Name of a case; the distribution stands in it where it is not the usual one."""
+    """Name of a case; distribution and epilogue stand in it where they are not the usual ones."""
     data = "" if line.distribution == "normal" else f"/{line.distribution}"
+    data += "" if line.epilogue == "none" else f"/{line.epilogue}"
     return f"{line.device}/{line['mode']}/{line.kernel}/{line.m}x{line.n}x{line.k}{data}"
 
 
@@ -245,7 +246,8 @@ def _of_formats(anchors: pd.DataFrame) -> Named:
 
 def _of_data(anchors: pd.DataFrame) -> Named:
     """Each distribution over normal data, in throughput, for one kernel and shape."""
-    for (device, mode, kernel, m, n, k), here in anchors.groupby(["device", "mode", "kernel", "m", "n", "k"]):
+    plain = anchors[anchors.epilogue == "none"]
+    for (device, mode, kernel, m, n, k), here in plain.groupby(["device", "mode", "kernel", "m", "n", "k"]):
         usual_data = here[here.distribution == "normal"]
         for _, line in here[here.distribution != "normal"].iterrows():
             ratio = _ratio(usual_data.iloc[0].samples_s, line.samples_s) if len(usual_data) else None

@@ -73,6 +73,11 @@ def usual(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[is_timed(frame) & is_usual]
 
 
+def data_of(line: pd.Series) -> str:
+    """The data that a GEMM was done on, and the epilogue that it was finished with."""
+    return str(line.distribution) if line.epilogue == "none" else f"{line.distribution}, {line.epilogue}"
+
+
 def once(lines: pd.DataFrame) -> pd.DataFrame:
     """Of a kernel's lines for the same work the one that says most: taken in turn with others, else the newest."""
     ranked = lines.assign(took_turns=lines.session.notna()).sort_values(["took_turns", "utc_time"], kind="stable")

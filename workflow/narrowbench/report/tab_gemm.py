@@ -6,7 +6,7 @@ from narrowbench.models.roofline import Roofs
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import speed_ups
 from narrowbench.report.roofs import MEMORY, ROOF_DATA, KnownRoofs, measured_roofs, roof_key
-from narrowbench.report.select import Place, Reading, reading, timed
+from narrowbench.report.select import Place, Reading, data_of, reading, timed
 from narrowbench.report.tables import Column, Table, count, measured, percent, ratio, scaled
 
 
@@ -39,7 +39,8 @@ def table(material: Material) -> Table:
         rows.append(
             [
                 material.device_name(line.device),
-                *line[["suite", "kernel", "m", "n", "k", "mode", "distribution"]],
+                *line[["suite", "kernel", "m", "n", "k", "mode"]],
+                data_of(line),
                 line.time_s,
                 reading(line, "flop_per_s"),
                 line.samples,

@@ -7,6 +7,7 @@ stand-in values. Units are SI and end the names. Statistics are computed on read
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     Field,
     FiniteFloat,
     NonNegativeFloat,
@@ -19,6 +20,7 @@ from pydantic import (
 from narrowbench.store.counters import Counters, CountersCase
 from narrowbench.store.space import Space, SpaceCase
 from narrowbench.store.strict import MOST, Name, OfSuite, OnProblem, Strict
+from narrowgemm.problem import NO_EPILOGUE, epilogue_parts
 
 #: Major breaks readers, minor adds fields.
 SCHEMA_VERSION: Final = "1.6"
@@ -26,6 +28,8 @@ SCHEMA_VERSION: Final = "1.6"
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
 Scope = Literal["board", "package"]
+#: What is done to the product before it is stored, by its parts: «scales_bias_gelu».
+Epilogue = Annotated[str, AfterValidator(lambda name: "_".join(epilogue_parts(name)) or NO_EPILOGUE)]
 Status = Literal["ok", "unsupported", "failed", "unstable"]
 
 
@@ -34,7 +38,7 @@ class GemmCase(OnProblem, OfSuite):
 
     kind: Literal["gemm"] = "gemm"
     layout: Literal["mk_nk"] = "mk_nk"
-    epilogue: str = "none"
+    epilogue: Epilogue = NO_EPILOGUE
     distribution: str
     seed: int = Field(ge=-MOST, le=MOST)
     mode: Mode
