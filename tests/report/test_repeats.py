@@ -26,7 +26,7 @@ def _again(row: Row, joules: float, board: str = "another board") -> Row:
 @pytest.fixture
 def first(make_row: Make) -> Row:
     row = make_row("hopper_wgmma_fp8", mode="sustained")
-    origin = row.provenance.model_copy(update={"device_uuid_hash": "one board"})
+    origin = row.provenance.model_copy(update={"device_uuid_hash": "one board", "utc_time": "2030-01-01T00:00:00.000Z"})
     return row.model_copy(update={"provenance": origin})
 
 
@@ -46,7 +46,8 @@ def test_joules_agree_within_intervals_or_what_two_sensors_differ_by(
     again = _again(first, joules, board or str(first.provenance.device_uuid_hash))
     made = table(Material(frames.collect([first, again], "record")))
     (row,) = (dict(zip([column.name for column in made.columns], row, strict=True)) for row in made.rows)
-    assert (row["repeat"], row["board"], row["day"]) == (2, "another" if board else "the same", "another")
+    assert (row["first_board"], row["board"]) == ("one bo", "anothe" if board else "one bo")
+    assert (row["first_day"], row["day"]) == ("2030-01-01", "2030-01-02")
     assert row["energy_ratio"].value == pytest.approx(joules)
     assert row["time_ratio"].value == pytest.approx(1.0)
     assert row["agreement"] == told
@@ -60,7 +61,15 @@ def test_a_repetition_counts_nowhere_else_and_alone_is_no_pair(first: Row) -> No
     assert table(Material(alone)).rows == []
 
 
-def test_a_burst_has_no_joules_to_agree(make_row: Make) -> None:
+def test_a_case_that_another_suite_asked_for_is_the_same_case_and_one_sitting_is_no_repetition(first: Row) -> None:
+    record = first.model_dump()
+    record["case"]["suite"] = "another_suite"
+    same_sitting = Row.model_validate(record)
+    assert table(Material(frames.collect([first, same_sitting], "record"))).rows == []
+    elsewhere = _again(same_sitting, 1.0)
+    assert len(table(Material(frames.collect([first, elsewhere], "record"))).rows) == 1
+
+
+def test_a_burst_has_no_joules_to_repeat(make_row: Make) -> None:
     row = make_row("hopper_wgmma_fp8", mode="burst")
-    made = table(Material(frames.collect([row, _again(row, 1.0)], "record")))
-    assert made.rows[0][-2:] == [None, None]
+    assert table(Material(frames.collect([row, _again(row, 1.0)], "record"))).rows == []

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from narrowbench.report import style
 from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.select import at, modes, once, places, timed
+from narrowbench.report.select import BOARD, at, modes, once, places, timed
 from narrowbench.report.units import prefixed, rate_prefix
 
 _NOTE = "Median with its 95 % order-statistic interval; clock: median with its range while the case ran."
@@ -27,8 +27,8 @@ def figure(material: Material) -> Figure:
 
     Sustained goes first: a burst is over before energy can be read.
     """
-    lines = once(timed(material.origin("record")))
-    lines = lines[lines.distribution.isin(_ORDER)]
+    lines = once(timed(material.origin("record")), BOARD)
+    lines = lines[lines.distribution.isin(_ORDER) & (lines.epilogue == "none")]
     found = [(place, mode, _widest(at(lines, place, mode))) for place in places(lines) for mode in modes(lines)[::-1]]
     found = [(place, mode, of_shape) for place, mode, of_shape in found if of_shape.distribution.nunique() > 1]
     if not found:
@@ -48,13 +48,14 @@ def figure(material: Material) -> Figure:
 
 
 def _widest(lines: pd.DataFrame) -> pd.DataFrame:
-    """Lines of the shape that was measured on most distributions, the largest of those."""
+    """Lines of the shape and board that were measured on most distributions, of those the largest, and the last."""
     if lines.empty:
         return lines
-    shapes = lines.groupby(["m", "n", "k"])
-    counts = pd.DataFrame({"count": shapes.distribution.nunique(), "flop": shapes.flop.first()})
-    chosen = counts.sort_values(["count", "flop"]).index[-1]
-    return lines.set_index(["m", "n", "k"], drop=False).loc[[chosen]]
+    cases = lines.groupby(["m", "n", "k", lines[BOARD].fillna("unknown")])
+    counts = pd.DataFrame(
+        {"count": cases.distribution.nunique(), "flop": cases.flop.first(), "last": cases.utc_time.max()}
+    )
+    return cases.get_group(counts.sort_values(["count", "flop", "last"]).index[-1])
 
 
 def _panel(axes: Axes, lines: pd.DataFrame, column: str, label: str, scale: int) -> None:

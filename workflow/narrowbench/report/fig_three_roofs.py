@@ -103,10 +103,14 @@ def draw_points(axes: Axes, points: list[HeldPoint], column: str, scale: float) 
 
 def name_binding(axes: Axes, points: list[HeldPoint], heights: list[float], scale: float) -> None:
     """Under each column of cases of nearly one intensity the initials of the roofs that are lowest there."""
-    columns: dict[int, list[tuple[float, HeldPoint]]] = {}
-    for point, height in zip(points, heights, strict=True):
-        columns.setdefault(round(_COLUMNS_A_DECADE * math.log10(point.intensity)), []).append((height, point))
-    for column in columns.values():
+    columns: list[list[tuple[float, HeldPoint]]] = []
+    for height, point in sorted(zip(heights, points, strict=True), key=lambda pair: pair[1].intensity):
+        start = columns[-1][0][1].intensity if columns else 0.0
+        if columns and math.log10(point.intensity / start) < 1 / _COLUMNS_A_DECADE:
+            columns[-1].append((height, point))
+        else:
+            columns.append([(height, point)])
+    for column in columns:
         lowest, point = min(column, key=lambda pair: pair[0])
         initials = sorted({other.binding[0].upper() for _, other in column})
         place = (point.intensity, lowest / scale)

@@ -23,7 +23,19 @@ from narrowbench.report.load import Material
 from narrowbench.report.modelled_numbers import texts
 from narrowbench.report.ratios import bits, energy_savings, speed_ups
 from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs
-from narrowbench.report.select import CONSTANT, Place, Reading, at, is_native, once, places, reading, timed, usual
+from narrowbench.report.select import (
+    BOARD,
+    CONSTANT,
+    Place,
+    Reading,
+    at,
+    is_native,
+    once,
+    places,
+    reading,
+    timed,
+    usual,
+)
 from narrowbench.report.tab_gemm import RoofShares
 from narrowbench.report.tab_summary import table as summary
 from narrowbench.report.units import number, quantity, rate_prefix, scientific
@@ -60,12 +72,12 @@ type Named = Iterator[tuple[str, Number]]
 
 
 def numbers(material: Material) -> dict[str, Number]:
-    """All numbers by name, sorted."""
+    """All numbers by name, sorted; of a name that several boards give, the last one's."""
     record = material.of_record
     parts = [_of_claims(material), _of_protocol(), _of_sheets(material), _of_models(record)]
     parts += [_of_device(record, place) for place in places(record.frame)]
     parts.append(_of_counted(record))
-    return dict(sorted(pair for part in parts for pair in part))
+    return dict(sorted(dict(pair for part in parts for pair in part).items()))
 
 
 def write(material: Material, out: Path) -> Path:
@@ -200,8 +212,8 @@ def _of_cases(record: Material, place: Place) -> Named:
         for found in comparisons:
             yield f"{_case(found.line)}/{what}", Number.ratio(found.ratio)
             yield f"{_case(found.line)}/{what}/baseline", Number.plain(found.baseline.kernel)
-    yield from _of_formats(anchors)
-    yield from _of_data(anchors)
+    yield from _of_formats(at(record.frame, place))
+    yield from _of_data(once(at(timed(record.frame), place), BOARD))
 
 
 def _shapes(lines: pd.DataFrame) -> list[tuple[int, int, int]]:
@@ -229,12 +241,14 @@ def _of_case(line: pd.Series, shares: RoofShares) -> Named:
         yield "power", Number.plain(quantity(line.mean_power_w, "W", exponent=0))
 
 
-def _of_formats(anchors: pd.DataFrame) -> Named:
-    """FP8 over BF16, the best kernel of either, in speed and in joules."""
-    lines = usual(anchors)
+def _of_formats(lines: pd.DataFrame) -> Named:
+    """FP8 over BF16, the best kernel of either, in speed and in joules, of the last board that did both."""
+    lines = once(usual(lines), BOARD).sort_values("utc_time", kind="stable")
     lines = lines[is_native(lines)]
     width = lines.a_format.map(bits)
-    for (device, mode, m, n, k), here in lines.groupby(["device", "mode", "m", "n", "k"]):
+    for (device, mode, m, n, k, _), here in lines.groupby(
+        ["device", "mode", "m", "n", "k", BOARD], sort=False, dropna=False
+    ):
         for what, cost, samples in (("speed-up", "time_s", "samples_s"), ("saving", "energy_j", "windows_j")):
             known = here[here[cost].notna()]
             narrow, wide = (known[width[known.index] == size].sort_values(cost) for size in (8, 16))
@@ -244,10 +258,11 @@ def _of_formats(anchors: pd.DataFrame) -> Named:
                     yield f"{device}/{mode}/{m}x{n}x{k}/fp8-over-bf16/{what}", Number.ratio(ratio)
 
 
-def _of_data(anchors: pd.DataFrame) -> Named:
-    """Each distribution over normal data, in throughput, for one kernel and shape."""
-    plain = anchors[anchors.epilogue == "none"]
-    for (device, mode, kernel, m, n, k), here in plain.groupby(["device", "mode", "kernel", "m", "n", "k"]):
+def _of_data(lines: pd.DataFrame) -> Named:
+    """Each distribution over normal data, in throughput, for one kernel and shape on one board, the last one."""
+    of_case = ["device", "mode", "kernel", "m", "n", "k", BOARD]
+    plain = lines[lines.epilogue == "none"].sort_values("utc_time", kind="stable")
+    for (device, mode, kernel, m, n, k, _), here in plain.groupby(of_case, sort=False, dropna=False):
         usual_data = here[here.distribution == "normal"]
         for _, line in here[here.distribution != "normal"].iterrows():
             ratio = _ratio(usual_data.iloc[0].samples_s, line.samples_s) if len(usual_data) else None

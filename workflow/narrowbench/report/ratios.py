@@ -8,7 +8,7 @@ import pandas as pd
 
 from narrowbench.models.statistics import Ratio, fewest_samples, paired_ratio, ratio_of_medians
 from narrowbench.report.kernels import kernel_style
-from narrowbench.report.select import SAME_WORK, is_native
+from narrowbench.report.select import BOARD, SAME_WORK, is_native
 from narrowgemm.formats.spec import format_named
 
 
@@ -40,7 +40,7 @@ def energy_savings(lines: pd.DataFrame) -> list[Comparison]:
     Of one board only: sensors differ, and so do boards.
     """
     known = lines[lines.energy_j.notna()]
-    boards = [here for _, here in known.groupby("device_uuid_hash", sort=True, dropna=False)]
+    boards = [here for _, here in known.groupby(BOARD, sort=True, dropna=False)]
     return [found for here in boards for found in _against_best(here, "energy_j", "windows_j")]
 
 

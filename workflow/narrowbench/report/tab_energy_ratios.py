@@ -7,7 +7,7 @@ import pandas as pd
 from narrowbench.models.statistics import fewest_samples, ratio_of_medians
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import bits
-from narrowbench.report.select import SAME_WORK, Reading, is_native, once, reading, timed
+from narrowbench.report.select import BOARD, SAME_WORK, Reading, is_native, once, reading, timed
 from narrowbench.report.tables import Column, Table, measured, ratio
 
 #: Formats of both operands that narrower ones are held against, the widest first.
@@ -28,7 +28,7 @@ def table(material: Material) -> Table:
         Column("base_kernel", "kernel"),
         ratio("energy_ratio", "ratio"),
     ]
-    lines = once(timed(material.origin("record")))
+    lines = once(timed(material.origin("record")), BOARD)
     lines = lines[lines.energy_j.notna() & is_native(lines)]
     lines = lines[lines.windows_j.map(len) >= fewest_samples()] if not lines.empty else lines
     rows = [
@@ -48,15 +48,16 @@ def table(material: Material) -> Table:
     ]
     note = (
         "Of each pair of formats the kernel whose median launch spends least. Ratio: joules of a launch over those of "
-        "the base, with a 95 % bootstrap interval of the windows' medians; below 1 it saves. Both were measured with "
-        "one sensor, whose gain error cancels, but not in turn."
+        "the base, with a 95 % bootstrap interval of the windows' medians; below 1 it saves. Both were measured on one "
+        "board, so that its sensor's gain error cancels, but not in turn; where several boards did the same work, each "
+        "has its line."
     )
     return Table("Energy of narrow formats over wider ones, for the same work", columns, rows, note)
 
 
 def _pairs(lines: pd.DataFrame) -> Iterator[tuple[pd.Series, pd.Series]]:
     """The leanest line of each pair of formats, and that of every wider base for the same work on the same board."""
-    for _, work in lines.groupby([*SAME_WORK, "device_uuid_hash"], sort=True, dropna=False):
+    for _, work in lines.groupby([*SAME_WORK, BOARD], sort=True, dropna=False):
         ordered = work.sort_values("energy_j", kind="stable")
         leanest = {_formats(line): line for _, line in list(ordered.iterrows())[::-1]}
         for line in sorted(leanest.values(), key=lambda line: (-_bits(line), _formats(line))):

@@ -1,4 +1,4 @@
-"""`tab_repeats`: measurements that were repeated on another board or day, over the first of each."""
+"""`tab_repeats`: joules of the same case on several boards or days, over those that were measured first."""
 
 from collections.abc import Iterator
 
@@ -7,22 +7,23 @@ import pandas as pd
 
 from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_medians
 from narrowbench.report.load import Material
-from narrowbench.report.select import SAME_WORK, Reading, once, repeated, timed
-from narrowbench.report.tables import Column, Table, count, ratio
+from narrowbench.report.select import BOARD, SAME_WORK, Reading, repeated, timed
+from narrowbench.report.tables import Column, Table, ratio
 
 #: What tells a case from others, beside the number of its repetition.
 _SAME_CASE = [*SAME_WORK, "kernel", "a_format", "b_format"]
 
 
 def table(material: Material) -> Table:
-    """A line for each repetition of the record whose first measurement is there too."""
+    """A line for each later measurement of a case of the record on another board or day."""
     columns = [
         Column("device", "device"),
         Column("mode", "mode"),
         Column("shape", "M×N×K"),
         Column("distribution", "data"),
         Column("kernel", "kernel"),
-        count("repeat", "repeat"),
+        Column("first_board", "first board"),
+        Column("first_day", "day"),
         Column("board", "board"),
         Column("day", "day"),
         ratio("time_ratio", "time"),
@@ -36,9 +37,7 @@ def table(material: Material) -> Table:
             f"{line.m}×{line.n}×{line.k}",
             line.distribution,
             line.kernel,
-            line["repeat"],
-            _same(line.device_uuid_hash, first.device_uuid_hash),
-            _same(line.utc_time[:10], first.utc_time[:10]),
+            *(known for each in (first, line) for known in (_board(each), _day(each))),
             _reading(_ratio(line, first, "time_s", "samples_s")),
             _reading(_ratio(line, first, "energy_j", "windows_j")),
             agreement(line, first),
@@ -46,19 +45,21 @@ def table(material: Material) -> Table:
         for line, first in pairs(material.of_record.frame)
     ]
     note = (
-        "Repetition over first measurement, with a 95 % bootstrap interval of the ratio of medians. Joules agree "
-        "within intervals where that of their ratio holds 1, and within sensors where the ratio differs from 1 by no "
-        "more than the gain errors of both boards' sensors together: boards and meters are then not told apart."
+        "Later over first measurement of the same case, with a 95 % bootstrap interval of the ratio of medians. Joules "
+        "agree within intervals where that of their ratio holds 1, and within sensors where the ratio differs from 1 "
+        "by no more than the gain errors of both boards' sensors together: boards and meters are then not told apart."
     )
-    return Table("Measurements repeated on another board or day", columns, rows, note)
+    return Table("Joules measured again, on another board or day", columns, rows, note)
 
 
 def pairs(frame: pd.DataFrame) -> Iterator[tuple[pd.Series, pd.Series]]:
-    """Each repetition with the first measurement of its case, in the order of the frame."""
-    firsts = {_case(line): line for _, line in once(timed(frame)).iterrows()}
-    for _, line in repeated(frame).iterrows():
-        if _case(line) in firsts:
-            yield line, firsts[_case(line)]
+    """Each later measurement with the first of its case, where board or day is another; whatever suite asked for it."""
+    lines = pd.concat([timed(frame), repeated(frame)]).sort_values("utc_time", kind="stable")
+    for _, case in lines[lines.energy_j.notna()].groupby(_SAME_CASE):
+        first = case.iloc[0]
+        for _, line in case.iloc[1:].iterrows():
+            if "another" in (_same(line[BOARD], first[BOARD]), _same(_day(line), _day(first))):
+                yield line, first
 
 
 def agreement(line: pd.Series, first: pd.Series) -> str | None:
@@ -69,13 +70,18 @@ def agreement(line: pd.Series, first: pd.Series) -> str | None:
     if not found.differs_from_one:
         return "within intervals"
     gains = [line.gain_error_relative, first.gain_error_relative]
-    is_other_meter = _same(line.device_uuid_hash, first.device_uuid_hash) == "another"
+    is_other_meter = _same(line[BOARD], first[BOARD]) == "another"
     within = is_other_meter and not pd.isna(gains).any() and abs(found.value - 1) <= sum(gains)
     return "within sensors" if within else "no"
 
 
-def _case(line: pd.Series) -> tuple[object, ...]:
-    return tuple(line[name] for name in _SAME_CASE)
+def _board(line: pd.Series) -> str | None:
+    """The first digits of the board's hash, enough to tell boards apart."""
+    return None if pd.isna(line[BOARD]) else str(line[BOARD])[:6]
+
+
+def _day(line: pd.Series) -> str:
+    return str(line.utc_time[:10])
 
 
 def _ratio(line: pd.Series, first: pd.Series, cost: str, samples: str) -> Ratio | None:
