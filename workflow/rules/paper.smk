@@ -3,7 +3,7 @@
 
 
 # One job draws all figures, and one writes all tables and numbers: a process takes longer to start than to draw, and
-# what models are fitted to is read and fitted once.
+# what models are fitted to is read and fitted once. The two run side by side: where figures wait, tables go on.
 rule figures:
     input:
         "build/frames/record.parquet",
@@ -13,12 +13,11 @@ rule figures:
     log:
         "build/logs/figures.log",
     priority: 1
-    threads: 4
     params:
         stems=FIGURES,
         digest=pipeline.report_digest(*FIGURES),
     shell:
-        "python3 -m narrowbench figure {params.stems} --frame {input} --out figures --processes {threads}"
+        "python3 -m narrowbench figure {params.stems} --frame {input} --out figures --processes 4"
         " > {log} 2>&1"
 
 

@@ -14,13 +14,12 @@ rule local_figures:
         ),
     log:
         "build/logs/local_figures.log",
-    threads: 4
     params:
         stems=LOCAL_FIGURES,
         digest=pipeline.report_digest(*LOCAL_FIGURES),
     shell:
         "python3 -m narrowbench figure {params.stems} --frame {input} --out report/figures"
-        " --processes {threads} > {log} 2>&1"
+        " --processes 4 > {log} 2>&1"
 
 
 rule report:

@@ -212,8 +212,10 @@ def _of_cases(record: Material, place: Place) -> Named:
         for found in comparisons:
             yield f"{_case(found.line)}/{what}", Number.ratio(found.ratio)
             yield f"{_case(found.line)}/{what}/baseline", Number.plain(found.baseline.kernel)
-    yield from _of_formats(at(record.frame, place))
-    yield from _of_data(once(at(timed(record.frame), place), BOARD))
+    by_board = once(at(timed(record.frame), place), BOARD)
+    by_board = by_board[[shape in shapes["burst"] & shapes["sustained"] for shape in _shapes(by_board)]]
+    yield from _of_formats(usual(by_board))
+    yield from _of_data(by_board)
 
 
 def _shapes(lines: pd.DataFrame) -> list[tuple[int, int, int]]:
@@ -243,8 +245,7 @@ def _of_case(line: pd.Series, shares: RoofShares) -> Named:
 
 def _of_formats(lines: pd.DataFrame) -> Named:
     """FP8 over BF16, the best kernel of either, in speed and in joules, of the last board that did both."""
-    lines = once(usual(lines), BOARD).sort_values("utc_time", kind="stable")
-    lines = lines[is_native(lines)]
+    lines = lines[is_native(lines)].sort_values("utc_time", kind="stable")
     width = lines.a_format.map(bits)
     for (device, mode, m, n, k, _), here in lines.groupby(
         ["device", "mode", "m", "n", "k", BOARD], sort=False, dropna=False

@@ -3,6 +3,7 @@
 A filled marker is measured; a hollow one is modelled and says so in the legend.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -149,13 +150,18 @@ def house() -> Iterator[None]:
 
 
 def save(figure: Figure, stem: str, folder: Path) -> list[Path]:
-    """Write a figure as PDF, SVG and PNG; no dates and no versions inside, so that equal figures are equal bytes."""
+    """Write a figure as PDF, SVG and PNG; no dates and no versions inside, so that equal figures are equal bytes.
+
+    Raises UserWarning where Matplotlib finds no room for what the figure holds: its panels would overlap.
+    """
     nothing: dict[str, dict[str, Any]] = {
         "pdf": {"Creator": None, "Producer": None, "CreationDate": None},
         "svg": {"Creator": None, "Date": None, "Format": None, "Type": None},
         "png": {"Software": None},
     }
-    figure.draw_without_rendering()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        figure.draw_without_rendering()
     figure.set_layout_engine("none")  # laid out once, not again for each format
     paths = []
     for suffix, metadata in nothing.items():
