@@ -86,7 +86,7 @@ def _by_format(axes: Axes, lines: pd.DataFrame) -> None:
             axes.text(0.02, y, "exact", va="center", transform=axes.get_yaxis_transform())
         else:
             axes.plot(errors[pair], y, color=BLACK, marker="o", linestyle="none")
-    _name_rows(axes, [a if a == b else f"{a}\n× {b}" for a, b in order])
+    _name_rows(axes, [a if a == b else f"{a} × {b}" for a, b in order])
     axes.set_xlim(1e-5, 1)
 
 
