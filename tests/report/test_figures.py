@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -125,3 +126,12 @@ def test_panels_hold_every_line_once_and_squares_before_layers(frame: pd.DataFra
     panels = shape_panels(lines)
     assert sum(len(panel.lines) for panel in panels) == len(lines)
     assert [panel.suite for panel in panels if panel.place.device == "nvidia-h200"][:2] == ["square", "square"]
+
+
+def test_a_comparison_stands_in_the_suite_that_has_its_shape(make_row: Callable[..., Row]) -> None:
+    alone, elsewhere = make_row(suite="square"), make_row(suite="a_suite")
+    paired = make_row("xla_dot_fp8_e4m3", suite="interleaved")
+    lines = frames.collect([alone, elsewhere, paired], "record")
+    kernels = {panel.suite: set(panel.lines.kernel) for panel in shape_panels(lines)}
+    assert kernels == {"square": {alone.case.kernel, paired.case.kernel}, "a_suite": {elsewhere.case.kernel}}
+    assert [panel.suite for panel in shape_panels(frames.collect([paired], "record"))] == ["interleaved"]

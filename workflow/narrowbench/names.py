@@ -13,6 +13,9 @@ from narrowgemm.problem import OUT_FORMATS
 #: Kinds of device that a campaign can name, from what `narrowbench.measure.devices` finds.
 DeviceClass = Literal["cpu", "hopper", "blackwell", "gpu", "tpu"]
 
+#: The suite that comparisons are filed under: their samples are pairs, unlike those of the same shape alone.
+INTERLEAVED = "interleaved"
+
 #: Of `narrowbench.measure.operands`, which imports JAX.
 Distribution = Literal[
     "normal",

@@ -26,6 +26,7 @@ from narrowbench.measure.provenance import kernel_sha256
 from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
 from narrowbench.models.statistics import paired_ratio
+from narrowbench.names import INTERLEAVED
 from narrowbench.store import jsonl
 from narrowbench.store.counters import CountersCase
 from narrowbench.store.rows import CompileCase, GemmCase, Mode, RoofCase, Row, TuningCase
@@ -35,9 +36,6 @@ from narrowgemm.gemm.registry import kernel_module, kernel_named
 from narrowgemm.problem import NO_EPILOGUE
 from narrowgemm.slug import slugged
 from narrowgemm.tune import table
-
-#: The suite that cases of `run_compare` are filed under: their samples are pairs, unlike those of the same shape alone.
-INTERLEAVED = "interleaved"
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from narrowbench.names import INTERLEAVED
 from narrowbench.report import style
 from narrowbench.report.kernels import GREY
 from narrowbench.report.load import Material
@@ -22,8 +23,8 @@ _A_ROW, _A_PANEL, _STRETCH = 40, 7, 2.0
 _CHARACTERS = 2
 #: Inches: of a row of panels, around the axes inside it, between legend and rows, below all rows.
 _ROW_IN, _BESIDE_IN, _ABOVE_IN, _BELOW_IN, _TOP_IN, _FOOT_IN = 1.98, 0.55, 0.4, 0.55, 0.12, 0.3
-#: Inches: of a place without panels, and of its name alone.
-_ABSENT_IN, _NAME_IN = 0.45, 0.16
+#: Inches: of a place without panels, of its name alone, and between the panels of two places.
+_ABSENT_IN, _NAME_IN, _BETWEEN_IN = 0.45, 0.16, 0.12
 _AXES_IN = _ROW_IN - _ABOVE_IN - _BELOW_IN
 #: Suites in this order, all others after them.
 _SUITES = ("square", "llm_prefill", "llm_decode")
@@ -54,11 +55,20 @@ def shape_panels(lines: pd.DataFrame) -> list[ShapePanel]:
     """The panels that these lines fill, place by place and suite by suite, burst first."""
     found = []
     for place in places(lines):
-        here = at(lines, place)
+        here = _housed(at(lines, place))
         for suite in sorted(here.suite.unique(), key=_suite_rank):
             of_suite = here[here.suite == suite]
             found += [ShapePanel(place, suite, mode, of_suite[of_suite["mode"] == mode]) for mode in modes(of_suite)]
     return found
+
+
+def _housed(lines: pd.DataFrame) -> pd.DataFrame:
+    """The lines, those of comparisons under the suite that has their shape and mode, where one has."""
+    columns = [lines[name].tolist() for name in ("m", "n", "k", "mode", "suite")]
+    cases = [(tuple(case), str(suite)) for *case, suite in zip(*columns, strict=True)]
+    ranked = sorted(cases, key=lambda pair: _suite_rank(pair[1]), reverse=True)  # of several, the first in rank stays
+    homes = {case: suite for case, suite in ranked if suite != INTERLEAVED}
+    return lines.assign(suite=[homes.get(case, suite) if suite == INTERLEAVED else suite for case, suite in cases])
 
 
 def _suite_rank(suite: str) -> tuple[int, str]:
@@ -90,7 +100,8 @@ def draw_panels(
     `draw` gets the position of each shape; `absent` has places without a panel, each with the reason.
     """
     rows = _flow(panels)
-    panels_in = _ROW_IN * len(rows) + _FOOT_IN
+    heads = [number for number, row in enumerate(rows) if number == 0 or rows[number - 1][0].place != row[0].place]
+    panels_in = _ROW_IN * len(rows) + _BETWEEN_IN * len(heads[1:]) + _FOOT_IN
     below_in = panels_in + _ABSENT_IN * len(absent)
     figure = Figure(figsize=(style.PAGE_IN, below_in))
     height_in = below_in + _TOP_IN + style.legend_above(figure, keys)
@@ -100,8 +111,8 @@ def draw_panels(
         _write_name(figure, material.place_name(place), top_in / height_in)
         figure.text(0.01, (top_in - _NAME_IN) / height_in, reason, va="top", size=6.5, color=GREY)
     for number, row in enumerate(rows):
-        top_in = panels_in - _ROW_IN * number
-        if number == 0 or rows[number - 1][0].place != row[0].place:
+        top_in = panels_in - _ROW_IN * number - _BETWEEN_IN * sum(0 < head <= number for head in heads)
+        if number in heads:
             _write_name(figure, material.place_name(row[0].place), top_in / height_in)
         for panel, (left_in, width_in) in zip(row, _columns(row), strict=True):
             bottom_in = top_in - _ROW_IN + _BELOW_IN
