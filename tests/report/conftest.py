@@ -217,7 +217,8 @@ def counters_row(kernel: str = "hopper_wgmma_fp8") -> Row:
 def repeated_row() -> Row:
     """A sustained case that was measured a second time."""
     row = gemm_row(mode="sustained", seed=2)
-    return row.model_copy(update={"case": row.case.model_copy(update={"repeat": 2})})
+    another_day = row.provenance.model_copy(update={"utc_time": "2026-01-03T03:04:05Z"})
+    return row.model_copy(update={"case": row.case.model_copy(update={"repeat": 2}), "provenance": another_day})
 
 
 def unsupported_row() -> Row:
