@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from narrowbench.models import statistics
 
@@ -19,6 +20,15 @@ def test_median_interval_of_ten_is_from_the_second_to_the_ninth() -> None:
     """Binomial(10, 1/2): P(2nd..9th) = 0.9785, P(3rd..8th) = 0.8906, so the second and ninth are the 95 % ranks."""
     interval = statistics.median_interval([10, 9, 8, 7, 6, 5, 4, 3, 2, 1])
     assert (interval.low, interval.high) == (2, 9)
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+def test_median_interval_is_that_of_scipys_quantile_test(confidence: float) -> None:
+    for count in range(statistics.fewest_samples(confidence), 200):
+        samples = np.random.default_rng(count).normal(size=count)
+        ours = statistics.median_interval(samples, confidence)
+        theirs = stats.quantile_test(samples, p=0.5).confidence_interval(confidence)
+        assert (ours.low, ours.high) == (theirs.low, theirs.high), count
 
 
 def test_median_interval_refuses_five_samples() -> None:

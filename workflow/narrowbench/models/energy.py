@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from narrowbench.models.prediction import Check, ShapeMnk, check_predictions
 from narrowbench.models.roofline import Roofs
@@ -92,7 +92,7 @@ def fit_energy(
     if len(samples) <= len(keys):
         raise ValueError(f"fit_energy: {len(samples)} samples for {len(keys)} coefficients; more samples are needed")
     values, deviations = _least_squares(design / energy[:, None], 1 - given / energy, keys)
-    reach = stats.t.ppf((1 + confidence) / 2, len(samples) - len(keys)) * deviations
+    reach = special.stdtrit(len(samples) - len(keys), (1 + confidence) / 2) * deviations
     fitted = {
         key: Coefficient(float(value), Interval(float(value - r), float(value + r), confidence))
         for key, value, r in zip(keys, values, reach, strict=True)
