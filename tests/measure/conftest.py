@@ -28,7 +28,7 @@ def cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalDevice:
 def campaign() -> Campaign:
     known = load_campaign(CONFIGS / "smoke.yaml").model_dump()
     entry = {"kernels": ["xla_dot_f32"], "suites": ["smoke"], "modes": ["burst", "sustained"], "out_formats": ["f32"]}
-    return Campaign.model_validate(known | {"plan": {"cpu": [entry]}, "protocol": _QUICK})
+    return Campaign.model_validate(known | {"plan": {"cpu": [entry]}, "protocol": _QUICK, "roof_formats": None})
 
 
 @pytest.fixture

@@ -45,6 +45,16 @@ def test_roofs_are_measured_once_each_with_what_was_fastest(
     assert multiplied.accuracy is not None
 
 
+def test_a_campaign_may_name_the_formats_of_its_roofs(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(roofs, "_CPU_SHAPES", ((64, 64, 64),))
+    monkeypatch.setattr(roofs, "_CPU_ARRAY_BYTES", 2**16)
+    of_bf16 = campaign.model_copy(update={"roof_formats": ["bf16"]})
+    assert runner.run_roofs(cpu, of_bf16, protocol, tmp_path / "rows.jsonl").done == {"ok": 4}
+    assert [row.case.format for row in _rows(tmp_path)] == [None, None, None, "bf16"]
+
+
 def test_a_roof_that_nothing_reaches_is_a_row_with_the_reasons(
     cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -253,6 +253,9 @@ class Campaign(Settings):
     compile: list[CompileEntry] = []
     space: list[CompileEntry] = Field([], description="what is compiled with every config that the kernel offers")
     roof_modes: list[KnownMode] = Field(min_length=1)
+    roof_formats: list[OperandFormat] | None = Field(
+        None, description="formats whose arithmetic has its roof measured; null: all that the device multiplies"
+    )
     job_budget_s: PositiveFloat | None = Field(
         None, description="a job starts no further case after this; it names the rest"
     )
