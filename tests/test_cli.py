@@ -1,3 +1,4 @@
+import importlib.metadata
 import sys
 from pathlib import Path
 
@@ -226,6 +227,8 @@ def test_the_doctor_looks_at_everything_and_names_remedies(cpu):
 def test_the_doctor_tells_missing_from_other_versions():
     assert doctor._pins("t", ["absent-package==1"], "r").state == "no"
     assert doctor._pins("t", ["numpy==0.0.1"], "r").seen.endswith("(pinned 0.0.1)")
+    here = importlib.metadata.version("numpy")
+    assert doctor._pins("t", [f"numpy=={here}; sys_platform == 'linux'"], "r").state == "yes"
 
 
 def test_a_plan_is_told_job_by_job(run):

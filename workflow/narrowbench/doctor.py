@@ -4,7 +4,6 @@ import importlib
 import importlib.metadata
 import os
 import re
-import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ from rich.markup import escape
 from narrowbench.config import CONFIGS, ROOT, load_protocol
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.meters import open_meter
+from narrowbench.measure.provenance import git_state
 
 State = Literal["yes", "no", "note"]
 _STYLE = {"yes": "green", "no": "red", "note": "yellow"}
@@ -74,7 +74,8 @@ def _pins(topic: str, pins: list[str], remedy: str) -> Finding:
     """Whether what is pinned is installed. Another version is worth a note only: rows name those they ran with."""
     missing, other = [], []
     for pin in pins:
-        name, _, wanted = re.sub(r"\[.*?\]", "", pin).partition("==")
+        without_marker = pin.partition(";")[0]
+        name, _, wanted = re.sub(r"\[.*?\]", "", without_marker).partition("==")
         try:
             found = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -90,18 +91,14 @@ def _pins(topic: str, pins: list[str], remedy: str) -> Finding:
 
 
 def _sources() -> Finding:
-    try:
-        commit = _git("rev-parse", "--short", "HEAD")
-        edited = len(_git("status", "--porcelain").splitlines())
-    except (OSError, subprocess.CalledProcessError) as error:
-        return Finding("sources", "no", f"git cannot tell the commit: {error}", "results cannot be promoted from here")
-    if edited:
-        return Finding("sources", "note", f"commit {commit}, {edited} edited", "commit before measuring for the record")
-    return Finding("sources", "yes", f"commit {commit}, unedited")
-
-
-def _git(*arguments: str) -> str:
-    return subprocess.run(["git", "-C", ROOT, *arguments], check=True, capture_output=True, text=True).stdout.strip()
+    """What the rows that are measured now would say of their sources."""
+    commit, is_edited = git_state(ROOT)
+    if commit is None:
+        return Finding("sources", "no", "git cannot tell the commit", "results cannot be promoted from here")
+    where = f"commit {commit[:8]} of {ROOT}"
+    if is_edited:
+        return Finding("sources", "note", f"{where}, edited", "commit before measuring for the record")
+    return Finding("sources", "yes", f"{where}, unedited")
 
 
 def _device(device: LocalDevice) -> Iterator[Finding]:

@@ -27,6 +27,8 @@ _NOTE = (
     "the arithmetic at the highest clock; normal data: what the board's power leaves of it.\n"
     "Where no roofs were measured sustained, those of a burst are drawn."
 )
+#: Of this machine's own run, which may share its host.
+_NOTE_ON_HOSTS = "On a busy host a roof's median may lie below a point: no point\nlies above the roof's fast samples."
 #: Kind of a roof -> its line.
 _LINES = {"normal data": MEASURED_LINE, "zeros": ZEROS_LINE, "data sheet": SHEET_LINE}
 _LABELS = {
@@ -56,7 +58,7 @@ def rooflines(material: Material, *origins: str) -> Figure:
             _panel(axes, material, frame, at(lines, place), place, mode)
     roofs = [Line2D([], [], color=GREY, label=_LABELS[kind], **look) for kind, look in _LINES.items()]
     style.legend_above(figure, style.legend_keys(lines.kernel, with_line=False) + roofs)
-    style.footnote(figure, _NOTE)
+    style.footnote(figure, _NOTE if origins == ("record",) else f"{_NOTE} {_NOTE_ON_HOSTS}")
     return figure
 
 

@@ -37,7 +37,7 @@ def promote(
     """
     rows = jsonl.newest(jsonl.read(sources))
     if not rows:
-        raise StoreError("nothing to promote: no row in any of the files")
+        raise StoreError("nothing to promote: no row in any of the files (without names, those below results/raw here)")
     if not allow_dirty:
         _check_provenance(rows)
     by_file: dict[Path, list[Row]] = {}
