@@ -90,10 +90,15 @@ class Candidate:
     prepare: Callable[[Bench], Prepared]
 
 
-def roofs_of(device_class: DeviceClass, modes: Sequence[Mode]) -> list[Roof]:
-    """Every roof of such a device."""
+def roofs_of(device_class: DeviceClass, modes: Sequence[Mode], formats: Sequence[str] | None = None) -> list[Roof]:
+    """Every roof of such a device; of arithmetic those of `formats`, all of them if null."""
     distributions = ("normal",) if device_class == "cpu" else ("zeros", "normal")
-    flop = [("flop", name, data) for name in FORMATS[device_class] for data in distributions]
+    flop = [
+        ("flop", name, data)
+        for name in FORMATS[device_class]
+        for data in distributions
+        if formats is None or name in formats
+    ]
     moved = [(quantity, None, None) for quantity in ("read", "copy", "cache_read")]
     return [Roof(*roof, mode) for mode in modes for roof in (*moved, *flop)]
 

@@ -144,9 +144,7 @@ def run_job(
 
 def run_roofs(device: LocalDevice, campaign: Campaign, protocol: Protocol, out: Path) -> JobReport:
     """Measure the device's own roofs in the campaign's modes and formats; rows go to `out`. Raises as `run_job`."""
-    wanted = campaign.roof_formats
-    roofs = roofs_of(device.device_class, campaign.roof_modes)
-    roofs = [roof for roof in roofs if roof.format is None or wanted is None or roof.format in wanted]
+    roofs = roofs_of(device.device_class, campaign.roof_modes, campaign.roof_formats)
     known = [row for row in _resumed(out) if counts(row)]
     todo = [roof for roof in roofs if not any(roof.is_of(row.case) for row in known)]
     tasks = [_roof(roof) for roof in todo]

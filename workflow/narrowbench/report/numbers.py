@@ -9,19 +9,17 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from narrowbench.config import load_protocol
 from narrowbench.models.claims import verdict_counts
 from narrowbench.models.samples import counted_launches
-from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_medians
+from narrowbench.models.statistics import Ratio, fewest_samples
 from narrowbench.models.traffic import operand_bytes
 from narrowbench.report.load import Material
 from narrowbench.report.modelled_numbers import texts
-from narrowbench.report.ratios import bits, energy_savings, speed_ups
+from narrowbench.report.ratios import bits, energy_savings, speed_ups, unpaired
 from narrowbench.report.roofs import MEMORY, KnownRoofs, measured_roofs
 from narrowbench.report.select import (
     BOARD,
@@ -202,9 +200,11 @@ def _of_suites(record: Material, place: Place) -> Named:
 
 def _of_cases(record: Material, place: Place) -> Named:
     """Cases of the shapes that were measured in both modes: those that the text speaks of."""
-    lines = once(at(timed(record.frame), place))
-    shapes = {mode: {*_shapes(lines[lines["mode"] == mode])} for mode in ("burst", "sustained")}
-    anchors = lines[[shape in shapes["burst"] & shapes["sustained"] for shape in _shapes(lines)]]
+    lines = at(timed(record.frame), place)
+    burst, sustained = ({*_shapes(lines[lines["mode"] == mode])} for mode in ("burst", "sustained"))
+    in_both = burst & sustained
+    lines = lines[[shape in in_both for shape in _shapes(lines)]]
+    anchors = once(lines)
     shares = RoofShares(record, anchors)
     for _, line in anchors.iterrows():
         yield from ((f"{_case(line)}/{key}", number) for key, number in _of_case(line, shares))
@@ -212,8 +212,7 @@ def _of_cases(record: Material, place: Place) -> Named:
         for found in comparisons:
             yield f"{_case(found.line)}/{what}", Number.ratio(found.ratio)
             yield f"{_case(found.line)}/{what}/baseline", Number.plain(found.baseline.kernel)
-    by_board = once(at(timed(record.frame), place), BOARD)
-    by_board = by_board[[shape in shapes["burst"] & shapes["sustained"] for shape in _shapes(by_board)]]
+    by_board = once(lines, BOARD)
     yield from _of_formats(usual(by_board))
     yield from _of_data(by_board)
 
@@ -254,7 +253,7 @@ def _of_formats(lines: pd.DataFrame) -> Named:
             known = here[here[cost].notna()]
             narrow, wide = (known[width[known.index] == size].sort_values(cost) for size in (8, 16))
             if len(narrow) and len(wide):
-                ratio = _ratio(wide.iloc[0][samples], narrow.iloc[0][samples])
+                ratio = unpaired(wide.iloc[0][samples], narrow.iloc[0][samples])
                 if ratio is not None:
                     yield f"{device}/{mode}/{m}x{n}x{k}/fp8-over-bf16/{what}", Number.ratio(ratio)
 
@@ -266,16 +265,10 @@ def _of_data(lines: pd.DataFrame) -> Named:
     for (device, mode, kernel, m, n, k, _), here in plain.groupby(of_case, sort=False, dropna=False):
         usual_data = here[here.distribution == "normal"]
         for _, line in here[here.distribution != "normal"].iterrows():
-            ratio = _ratio(usual_data.iloc[0].samples_s, line.samples_s) if len(usual_data) else None
+            ratio = unpaired(usual_data.iloc[0].samples_s, line.samples_s) if len(usual_data) else None
             if ratio is not None:
                 name = f"{device}/{mode}/{kernel}/{m}x{n}x{k}/{line.distribution}-over-normal"
                 yield name, Number.ratio(ratio)
-
-
-def _ratio(top: Any, bottom: Any) -> Ratio | None:
-    if min(len(top), len(bottom)) < fewest_samples():
-        return None
-    return ratio_of_medians(np.asarray(top), np.asarray(bottom))
 
 
 def _of_accuracy(record: Material, place: Place) -> Named:

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from narrowbench.models.statistics import Ratio, fewest_samples, paired_ratio, ratio_of_medians
 from narrowbench.report.kernels import kernel_style
-from narrowbench.report.select import BOARD, SAME_WORK, is_native
+from narrowbench.report.select import BOARD, SAME_WORK, Reading, is_native
 from narrowgemm.formats.spec import format_named
 
 
@@ -52,6 +53,24 @@ def why_no_ratio(lines: pd.DataFrame) -> str:
             return f"no ratio: baselines alone were measured ({kernels}), and no kernel of ours beside them"
         return "no ratio: no baseline was measured for the same work, in the same mode and format of activations"
     return f"no ratio: fewer than the {fewest_samples()} samples that an interval needs"
+
+
+def with_joules(lines: pd.DataFrame) -> pd.DataFrame:
+    """Lines whose joules come from enough windows for an interval."""
+    known = lines[lines.energy_j.notna()]
+    return known[known.windows_j.map(len) >= fewest_samples()] if not known.empty else known
+
+
+def unpaired(top: Any, bottom: Any) -> Ratio | None:
+    """The ratio of medians of samples taken apart; None where one side has too few for an interval."""
+    if min(len(top), len(bottom)) < fewest_samples():
+        return None
+    return ratio_of_medians(np.asarray(top), np.asarray(bottom))
+
+
+def as_reading(found: Ratio | None) -> Reading | None:
+    """A ratio as tables show it."""
+    return None if found is None else Reading(found.value, found.interval)
 
 
 def bits(format_name: str) -> int:

@@ -11,6 +11,8 @@ from narrowbench.models.statistics import Interval
 SAME_WORK = ["origin", "device", "m", "n", "k", "mode", "distribution", "cache", "epilogue", "out_format"]
 
 
+#: What makes them lines of one case, but for who asked for it and when.
+SAME_CASE = [*SAME_WORK, "kernel", "a_format", "b_format"]
 #: The very board. Joules of two are not compared but to see how boards and their sensors differ.
 BOARD = "device_uuid_hash"
 #: Data that toggles no bits from one element to the next. A kernel that is timed on it was checked on normal data.
@@ -86,7 +88,7 @@ def once(lines: pd.DataFrame, *apart: str) -> pd.DataFrame:
     Lines that differ in one of the columns `apart` are all kept.
     """
     ranked = lines.assign(took_turns=lines.session.notna()).sort_values(["took_turns", "utc_time"], kind="stable")
-    kept = ranked.drop_duplicates([*SAME_WORK, *apart, "kernel", "a_format", "b_format"], keep="last")
+    kept = ranked.drop_duplicates([*SAME_CASE, *apart], keep="last")
     return lines.loc[kept.index.sort_values()]
 
 

@@ -4,14 +4,14 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from narrowbench.models.statistics import fewest_samples, ratio_of_medians
 from narrowbench.models.toggles import ORDERED
 from narrowbench.report.load import Material
-from narrowbench.report.select import SAME_WORK, Reading, once, reading, timed
+from narrowbench.report.ratios import as_reading, unpaired, with_joules
+from narrowbench.report.select import SAME_CASE, once, reading, timed
 from narrowbench.report.tables import Column, Table, measured, ratio, scaled
 
 #: What ordered and drawn operands have in common, beside what they are drawn from.
-_SAME_CASE = [*(name for name in SAME_WORK if name != "distribution"), "kernel", "a_format", "b_format"]
+_SAME_BUT_DATA = [name for name in SAME_CASE if name != "distribution"]
 _IN_WORDS = {"k": "K, by B", "rows": "rows of A and of B", "sorted": "each row sorted (control)"}
 
 
@@ -42,7 +42,7 @@ def table(material: Material) -> Table:
             _IN_WORDS[ORDERED[line.distribution].order],
             reading(drawn, "j_per_flop"),
             reading(line, "j_per_flop"),
-            _ratio(line, drawn),
+            as_reading(unpaired(line.windows_j, drawn.windows_j)) if _is_same_board(line, drawn) else None,
             drawn.sm_clock_hz,
             line.sm_clock_hz,
             line.drawn_toggles_along_k,
@@ -69,11 +69,10 @@ def _bits(name: str, heading: str) -> Column:
 
 def _pairs(lines: pd.DataFrame) -> Iterator[tuple[pd.Series, pd.Series]]:
     """Each line of ordered operands with that of the drawn ones: of the same board where there is one, the newest."""
-    lines = lines[lines.energy_j.notna()]
-    lines = lines[lines.windows_j.map(len) >= fewest_samples()] if not lines.empty else lines
+    lines = with_joules(lines)
     for _, line in once(lines[lines.distribution.isin(ORDERED)]).iterrows():
         drawn = lines[lines.distribution == ORDERED[line.distribution].base]
-        drawn = drawn[(drawn[_SAME_CASE] == line[_SAME_CASE]).all(axis=1)]
+        drawn = drawn[(drawn[_SAME_BUT_DATA] == line[_SAME_BUT_DATA]).all(axis=1)]
         ranked = drawn.sort_values("utc_time", kind="stable")
         on_board = [other for _, other in ranked.iterrows() if _is_same_board(line, other)]
         if not ranked.empty:
@@ -83,10 +82,3 @@ def _pairs(lines: pd.DataFrame) -> Iterator[tuple[pd.Series, pd.Series]]:
 def _is_same_board(line: pd.Series, other: pd.Series) -> bool:
     boards = [None if pd.isna(each.device_uuid_hash) else str(each.device_uuid_hash) for each in (line, other)]
     return boards[0] == boards[1]
-
-
-def _ratio(line: pd.Series, drawn: pd.Series) -> Reading | None:
-    if not _is_same_board(line, drawn):
-        return None
-    found = ratio_of_medians(line.windows_j, drawn.windows_j)
-    return Reading(found.value, found.interval)

@@ -4,10 +4,9 @@ from collections.abc import Iterator
 
 import pandas as pd
 
-from narrowbench.models.statistics import fewest_samples, ratio_of_medians
 from narrowbench.report.load import Material
-from narrowbench.report.ratios import bits
-from narrowbench.report.select import BOARD, SAME_WORK, Reading, is_native, once, reading, timed
+from narrowbench.report.ratios import as_reading, bits, unpaired, with_joules
+from narrowbench.report.select import BOARD, SAME_WORK, is_native, once, reading, timed
 from narrowbench.report.tables import Column, Table, measured, ratio
 
 #: Formats of both operands that narrower ones are held against, the widest first.
@@ -29,8 +28,7 @@ def table(material: Material) -> Table:
         ratio("energy_ratio", "ratio"),
     ]
     lines = once(timed(material.origin("record")), BOARD)
-    lines = lines[lines.energy_j.notna() & is_native(lines)]
-    lines = lines[lines.windows_j.map(len) >= fewest_samples()] if not lines.empty else lines
+    lines = with_joules(lines[is_native(lines)])
     rows = [
         [
             material.device_name(line.device),
@@ -42,7 +40,7 @@ def table(material: Material) -> Table:
             reading(line, "j_per_flop"),
             _formats(base),
             base.kernel,
-            _ratio(line, base),
+            as_reading(unpaired(line.windows_j, base.windows_j)),
         ]
         for line, base in _pairs(lines)
     ]
@@ -74,8 +72,3 @@ def _formats(line: pd.Series) -> str:
 def _bits(line: pd.Series) -> int:
     """Bits of an element of both operands together."""
     return bits(line.a_format) + bits(line.b_format)
-
-
-def _ratio(line: pd.Series, base: pd.Series) -> Reading:
-    found = ratio_of_medians(line.windows_j, base.windows_j)
-    return Reading(found.value, found.interval)

@@ -4,9 +4,9 @@ import pandas as pd
 
 from narrowbench.models.roofline import Roofs
 from narrowbench.report.load import Material
-from narrowbench.report.ratios import speed_ups
+from narrowbench.report.ratios import as_reading, speed_ups
 from narrowbench.report.roofs import MEMORY, ROOF_DATA, KnownRoofs, measured_roofs, roof_key
-from narrowbench.report.select import Place, Reading, data_of, reading, timed
+from narrowbench.report.select import Place, data_of, reading, timed
 from narrowbench.report.tables import Column, Table, count, measured, percent, ratio, scaled
 
 
@@ -46,7 +46,7 @@ def table(material: Material) -> Table:
                 line.samples,
                 shares.measured(line),
                 shares.sheet(line),
-                Reading(found.ratio.value, found.ratio.interval) if found else None,
+                as_reading(found.ratio) if found else None,
                 found.baseline.kernel if found else None,
                 ("in turn" if found.is_paired else "apart") if found else None,
                 line.sm_clock_hz,

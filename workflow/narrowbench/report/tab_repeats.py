@@ -1,17 +1,15 @@
 """`tab_repeats`: joules of the same case on several boards or days, over those that were measured first."""
 
 from collections.abc import Iterator
+from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from narrowbench.models.statistics import Ratio, fewest_samples, ratio_of_medians
+from narrowbench.models.statistics import Ratio
 from narrowbench.report.load import Material
-from narrowbench.report.select import BOARD, SAME_WORK, Reading, repeated, timed
+from narrowbench.report.ratios import as_reading, unpaired
+from narrowbench.report.select import BOARD, SAME_CASE, repeated, timed
 from narrowbench.report.tables import Column, Table, ratio
-
-#: What tells a case from others, beside the number of its repetition.
-_SAME_CASE = [*SAME_WORK, "kernel", "a_format", "b_format"]
 
 
 def table(material: Material) -> Table:
@@ -30,20 +28,7 @@ def table(material: Material) -> Table:
         ratio("energy_ratio", "energy"),
         Column("agreement", "joules agree"),
     ]
-    rows = [
-        [
-            material.device_name(line.device),
-            line["mode"],
-            f"{line.m}×{line.n}×{line.k}",
-            line.distribution,
-            line.kernel,
-            *(known for each in (first, line) for known in (_board(each), _day(each))),
-            _reading(_ratio(line, first, "time_s", "samples_s")),
-            _reading(_ratio(line, first, "energy_j", "windows_j")),
-            agreement(line, first),
-        ]
-        for line, first in pairs(material.of_record.frame)
-    ]
+    rows = [_row(material, line, first) for line, first in pairs(material.of_record.frame)]
     note = (
         "Later over first measurement of the same case, with a 95 % bootstrap interval of the ratio of medians. Joules "
         "agree within intervals where that of their ratio holds 1, and within sensors where the ratio differs from 1 "
@@ -52,26 +37,39 @@ def table(material: Material) -> Table:
     return Table("Joules measured again, on another board or day", columns, rows, note)
 
 
+def _row(material: Material, line: pd.Series, first: pd.Series) -> list[Any]:
+    joules = unpaired(line.windows_j, first.windows_j)
+    return [
+        material.device_name(line.device),
+        line["mode"],
+        f"{line.m}×{line.n}×{line.k}",
+        line.distribution,
+        line.kernel,
+        *(when for each in (first, line) for when in (_board(each), _day(each))),
+        as_reading(unpaired(line.samples_s, first.samples_s)),
+        as_reading(joules),
+        agreement(joules, line, first),
+    ]
+
+
 def pairs(frame: pd.DataFrame) -> Iterator[tuple[pd.Series, pd.Series]]:
     """Each later measurement with the first of its case, where board or day is another; whatever suite asked for it."""
     lines = pd.concat([timed(frame), repeated(frame)]).sort_values("utc_time", kind="stable")
-    for _, case in lines[lines.energy_j.notna()].groupby(_SAME_CASE):
+    for _, case in lines[lines.energy_j.notna()].groupby(SAME_CASE):
         first = case.iloc[0]
         for _, line in case.iloc[1:].iterrows():
-            if "another" in (_same(line[BOARD], first[BOARD]), _same(_day(line), _day(first))):
+            if _is_other_board(line, first) or _day(line) != _day(first):
                 yield line, first
 
 
-def agreement(line: pd.Series, first: pd.Series) -> str | None:
-    """Within what the joules of two measurements agree; None where one of them has none."""
-    found = _ratio(line, first, "energy_j", "windows_j")
+def agreement(found: Ratio | None, line: pd.Series, first: pd.Series) -> str | None:
+    """Within what the joules of two measurements agree, of which `found` is the ratio; None without one."""
     if found is None:
         return None
     if not found.differs_from_one:
         return "within intervals"
     gains = [line.gain_error_relative, first.gain_error_relative]
-    is_other_meter = _same(line[BOARD], first[BOARD]) == "another"
-    within = is_other_meter and not pd.isna(gains).any() and abs(found.value - 1) <= sum(gains)
+    within = _is_other_board(line, first) and not pd.isna(gains).any() and abs(found.value - 1) <= sum(gains)
     return "within sensors" if within else "no"
 
 
@@ -84,18 +82,7 @@ def _day(line: pd.Series) -> str:
     return str(line.utc_time[:10])
 
 
-def _ratio(line: pd.Series, first: pd.Series, cost: str, samples: str) -> Ratio | None:
-    if pd.isna([line[cost], first[cost]]).any():
-        return None
-    ours, theirs = (np.asarray(each[samples]) for each in (line, first))
-    return ratio_of_medians(ours, theirs) if min(len(ours), len(theirs)) >= fewest_samples() else None
-
-
-def _reading(found: Ratio | None) -> Reading | None:
-    return None if found is None else Reading(found.value, found.interval)
-
-
-def _same(ours: object, theirs: object) -> str | None:
-    if pd.isna([ours, theirs]).any():
-        return None
-    return "the same" if ours == theirs else "another"
+def _is_other_board(line: pd.Series, first: pd.Series) -> bool:
+    """Whether the two are known to be of different boards."""
+    boards = [line[BOARD], first[BOARD]]
+    return not pd.isna(boards).any() and boards[0] != boards[1]
