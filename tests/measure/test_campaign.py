@@ -1,12 +1,15 @@
 """A campaign in one process: its jobs in order, within a budget, whole or in part."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from narrowbench.config import Campaign, Protocol
 from narrowbench.measure import runner
+from narrowbench.measure.bench import Bench
 from narrowbench.measure.devices import LocalDevice
+from narrowbench.store.rows import Row
 
 
 def test_a_campaign_goes_through_its_jobs_and_leaves_what_its_budget_does_not_allow(
@@ -43,3 +46,37 @@ def test_part_of_a_campaign_is_its_jobs_of_these_kernels_without_the_roofs(
         files(runner.Part(kernels=["xla_dot_f23"]))
     with pytest.raises(ValueError, match="suite of this campaign"):
         files(runner.Part(suites=["square"]))
+
+
+def test_a_budget_goes_to_the_jobs_that_the_plan_names_first(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = campaign.plan["cpu"][0].model_copy(update={"kernels": ["xla_dot_f32", "xla_dot_bf16"]})
+    planned = campaign.model_copy(update={"plan": {"cpu": [entry]}})
+    clock, budgets = SimpleNamespace(now=0.0), []
+
+    def job(_device: object, _kernel: str, _suite: str, share: Campaign, *_: object) -> runner.JobReport:
+        budgets.append(share.job_budget_s)
+        clock.now += 60.0
+        return runner.JobReport({}, 0, ())
+
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(runner, "run_job", job)
+    monkeypatch.setattr(runner, "run_roofs", lambda _, share, *__: job(cpu, "", "", share))
+    list(runner.run_campaign(cpu, planned, protocol, tmp_path, 100.0))
+    assert budgets == [100.0, 40.0, 0.0]
+
+
+def test_no_case_is_begun_after_the_budget_not_even_one_that_is_prepared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+
+    def measure(*_: object) -> list[Row]:
+        clock.now += 60.0
+        return []
+
+    tasks = [runner.Task(str(i), lambda _: None, measure, beside=True) for i in range(4)]
+    monkeypatch.setattr(runner, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    _, left = runner.run_tasks("four", tasks, Bench.__new__(Bench), tmp_path / "rows.jsonl", 100.0)
+    assert left == ("2", "3")

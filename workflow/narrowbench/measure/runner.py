@@ -5,6 +5,7 @@ that have no row yet; where a kernel's own code or the config tuned for a case h
 in a new row beside the old one, and so are cases that were `unstable`.
 """
 
+import math
 import time
 import uuid
 from collections import Counter
@@ -87,25 +88,25 @@ def run_campaign(
 ) -> Iterator[tuple[Path, JobReport]]:
     """Measure every job of the campaign's part, and of the whole the device's roofs, each into its file below `raw`.
 
-    With a budget, each job may use its share of what is left, and what it leaves is for another run. Yields the file
-    and what was done, job by job. Raises as `run_job`, and ValueError for a part that the campaign does not have.
+    Jobs go in the plan's order, so that what a budget cuts off is what the plan names last; another run goes on there.
+    Yields the file and what was done, job by job. Raises as `run_job`, and ValueError for a part that the campaign does
+    not have.
     """
     jobs = part.of(campaign.jobs(device.device_class))
     deadline_s = None if budget_s is None else time.monotonic() + budget_s
     folder = raw / device.slug
 
-    def within_share_of(waiting: int) -> Campaign:
+    def within_budget() -> Campaign:
         if deadline_s is None:
             return campaign
-        return campaign.model_copy(update={"job_budget_s": max(0.0, deadline_s - time.monotonic()) / waiting})
+        return campaign.model_copy(update={"job_budget_s": max(0.0, deadline_s - time.monotonic())})
 
-    for number, (kernel, suite) in enumerate(jobs):
+    for kernel, suite in jobs:
         out = folder / kernel / f"{suite}.jsonl"
-        share = within_share_of(len(jobs) - number + 1)
-        yield out, run_job(device, kernel, suite, share, protocol, out)
+        yield out, run_job(device, kernel, suite, within_budget(), protocol, out)
     if part.is_whole:
         out = folder / "roofs.jsonl"
-        yield out, run_roofs(device, within_share_of(1), protocol, out)
+        yield out, run_roofs(device, within_budget(), protocol, out)
 
 
 def run_job(
@@ -246,22 +247,24 @@ def run_tasks(
     title: str, tasks: Sequence[Task], bench: Bench, out: Path, budget_s: float | None
 ) -> tuple[dict[str, int], tuple[str, ...]]:
     """Run tasks, each measured alone, storing the rows of each at once: rows by status, and tasks left over by name."""
-    started_s = time.monotonic()
+    deadline_s = math.inf if budget_s is None else time.monotonic() + budget_s
     done: Counter[str] = Counter()
     left = list(tasks)
     with telling(title, len(tasks)) as tell, ThreadPoolExecutor(_PREPARED_TOGETHER) as pool:
-        while left and (budget_s is None or time.monotonic() - started_s < budget_s):
+        while left and time.monotonic() < deadline_s:
             batch = left[: _PREPARED_TOGETHER if all(task.beside for task in left[:_PREPARED_TOGETHER]) else 1]
             # All are ready before the first is measured: nothing else then runs on the host or the device.
             ready = list(pool.map(lambda task: task.prepare(bench), batch))
             for task, prepared in zip(batch, ready, strict=True):
+                if time.monotonic() >= deadline_s:
+                    break
                 tell.begin(task.name)
                 rows = task.measure(prepared, bench)
                 for row in rows:
                     jsonl.append(out, row)
                     done[row.status] += 1
                 tell.end("; ".join(outcome_of(row) for row in rows))
-            left = left[len(batch) :]
+                left.remove(task)
     return dict(done), tuple(task.name for task in left)
 
 
