@@ -10,6 +10,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from narrowgemm.formats.spec import E8M0, Format
+from narrowgemm.gemm import _blackwell_movement as movement
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.gemm._blackwell_plan import SCALE_TILE_BLOCKS, STAGING_TILES, Plan
 
@@ -31,15 +32,20 @@ def drain(
     """
     slot = lax.rem(turn, jnp.int32(plan.config.accumulators))
     plgpu.barrier_wait(finished.at[slot])
-    pieces = plan.config.tile_n // plan.store_n
+    pieces = movement.pieces(plan)
     for piece in range(pieces):
-        first = lax.select(slot == 0, jnp.int32(pieces - 1 - piece), jnp.int32(piece)) * plan.store_n
+        first = taken_at(plan, slot, piece)
         values = read(acc_tmem.at[:, pl.ds(slot * plan.stride + first, plan.store_n)])
         if piece + 1 == plan.drain_pieces:
             plgpu.wait_load_tmem()
             plgpu.barrier_arrive(drained.at[lax.rem(turn, jnp.int32(plan.lag))])
         plgpu.wait_smem_to_gmem(STAGING_TILES - 1, wait_read_only=True)
         write(values, lax.rem(turn * pieces + piece, jnp.int32(STAGING_TILES)), first)
+
+
+def taken_at(plan: Plan, slot: jax.Array, piece: int) -> jax.Array:
+    """`movement.piece_taken` of an accumulator that only the running kernel knows."""
+    return lax.select(slot == 0, *(jnp.int32(movement.piece_taken(plan, known, piece)) for known in (0, 1)))
 
 
 def read_blocks(source: Any, block: int) -> list[jax.Array]:

@@ -43,6 +43,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.scale_layout import tile_scales, untile_scales
 from narrowgemm.formats.spec import Format, format_named
+from narrowgemm.gemm import _blackwell_movement as movement
 from narrowgemm.gemm import _blackwell_store, _mosaic_gpu
 from narrowgemm.gemm._blackwell_plan import (
     BLOCK_M,
@@ -260,23 +261,19 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
     warpgroup = lax.axis_index(_mosaic_gpu.WARPGROUP_AXIS)
 
     def load(turn: Any, row: Any, column: Any) -> None:
-        scale_rows = config.ctas, plan.b_scale_tiles
+        scale_rows = movement.a_scale_tiles(config, row), movement.b_scale_tiles(plan, column)
 
         def step(ki: Any, _: None) -> None:
             count = turn * steps + ki
             stage = lax.rem(count, jnp.int32(config.stages))
             pl.when(count >= config.stages)(lambda: plgpu.barrier_wait(consumed.at[stage]))
-            width = a_tma.shape[-1]
-            ks = pl.ds(ki * width, width)
+            ks = pl.ds(*movement.k_part(ki, a_tma.shape[-1]))
             copies: list[tuple[Any, Any, Any]] = [
-                (a_gmem.at[pl.ds(row * config.tile_m, config.tile_m), ks], a_tma, halves),
-                (b_gmem.at[pl.ds(column * config.tile_n, config.tile_n), ks], b_tma, halves),
+                (a_gmem.at[pl.ds(*movement.a_rows(config, row)), ks], a_tma, halves),
+                (b_gmem.at[pl.ds(*movement.b_rows(config, column)), ks], b_tma, halves),
             ]
-            for gmem, smem, tile, height, part in zip(
-                block_gmem, scale_smem, (row, column), scale_rows, (halves, whole), strict=False
-            ):
-                blocks = smem.shape[2]
-                copies.append((gmem.at[pl.ds(tile * height, height), pl.ds(ki * blocks, blocks)], smem, part))
+            for gmem, smem, rows, part in zip(block_gmem, scale_smem, scale_rows, (halves, whole), strict=False):
+                copies.append((gmem.at[pl.ds(*rows), pl.ds(*movement.k_part(ki, smem.shape[2]))], smem, part))
             for source, target, part in copies:
                 plgpu.copy_gmem_to_smem(
                     source, target.at[stage], loaded.at[stage], collective_axes=axis, leader_tracked=part
@@ -307,16 +304,15 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             plgpu.tcgen05_commit_arrive(finished.at[slot], collective_axis=axis)
 
     def store(turn: Any, row: Any, column: Any) -> None:
-        rows = pl.ds((row * config.ctas + cta) * BLOCK_M, BLOCK_M)
+        rows = pl.ds(*movement.block_rows(config, row, cta))
         scale = math.prod((ref[0] for ref in tensor_gmem), start=jnp.float32(1))
 
         def scaled_by_tensor(values: Any) -> Any:
             return values * scale if tensor_gmem else values
 
         def copy_out(staging: Any, first: Any, last_of_group: bool) -> None:
-            width = out_tma.shape[-1]
-            start = (column * config.tile_n + first) * width // plan.store_n
-            target = out_gmem.at[rows, pl.ds(start, width)]
+            columns = movement.c_columns(plan, column, first, out_tma.shape[-1])
+            target = out_gmem.at[rows, pl.ds(*columns)]
             plgpu.copy_smem_to_gmem(out_tma.at[staging], target, commit_group=last_of_group)
 
         def write(values: Any, staging: Any, first: Any) -> None:
@@ -333,9 +329,8 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
                 _mosaic_gpu.store_scale_words(words, out_scale_smem[0].at[staging, index], interpret)
             plgpu.commit_smem()
             copy_out(staging, first, last_of_group=False)
-            tiles_a_piece = plan.store_scales // SCALE_TILE_BLOCKS
-            tile = (column * config.tile_n + first) // plan.store_n * tiles_a_piece
-            target = out_scale_gmem[0].at[row * config.ctas + cta, pl.ds(tile, tiles_a_piece)]
+            scale_row, scale_tiles = movement.c_scale_row(config, row, cta), movement.c_scale_tiles(plan, column, first)
+            target = out_scale_gmem[0].at[scale_row, pl.ds(*scale_tiles)]
             plgpu.copy_smem_to_gmem(out_scale_smem[0].at[staging], target)
 
         if result.block is None:

@@ -40,8 +40,10 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import QuantizedArray
 from narrowgemm.formats.scale_layout import tile_scales
 from narrowgemm.formats.spec import E4M3, E8M0, format_named
+from narrowgemm.gemm import _blackwell_movement as movement
 from narrowgemm.gemm import _blackwell_plan, _mosaic_gpu
 from narrowgemm.gemm._blackwell_plan import BLOCK_M, SCALE_TILE_BLOCKS, SCALE_TILE_ROWS, STAGING_TILES, Config, Plan
+from narrowgemm.gemm._blackwell_store import taken_at
 from narrowgemm.gemm._fp6_widening import PLACEMENT, widen
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
@@ -223,21 +225,22 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
         return lax.rem(count, jnp.int32(config.stages))
 
     def block_rows(row: Any) -> Any:
-        return pl.ds((row * config.ctas + cta) * BLOCK_M, BLOCK_M)
+        return pl.ds(*movement.block_rows(config, row, cta))
 
     def load(turn: Any, row: Any, column: Any) -> None:
         def step(ki: Any, _: None) -> None:
             count = turn * steps + ki
             stage = stage_of(count)
             pl.when(count >= config.stages)(lambda: plgpu.barrier_wait(consumed.at[stage]))
-            ks = pl.ds(ki * STEP_PACKED_BYTES, STEP_PACKED_BYTES)
+            ks = pl.ds(*movement.k_part(ki, STEP_PACKED_BYTES))
             plgpu.copy_gmem_to_smem(packed_gmem.at[block_rows(row), ks], packed_smem.at[stage], packed.at[stage])
-            blocks = pl.ds(ki * scale_smem[0].shape[2], scale_smem[0].shape[2])
-            columns = pl.ds(column * config.tile_n, config.tile_n)
-            scale_columns = pl.ds(column * plan.b_scale_tiles, plan.b_scale_tiles)
+            blocks = pl.ds(*movement.k_part(ki, scale_smem[0].shape[2]))
+            columns = pl.ds(*movement.b_rows(config, column))
+            scale_rows = pl.ds(*movement.a_scale_tiles(config, row))
+            scale_columns = pl.ds(*movement.b_scale_tiles(plan, column))
             copies: list[tuple[Any, Any, Any]] = [
-                (other_gmem.at[columns, pl.ds(ki * STEP_K, STEP_K)], other_tma, halves),
-                (packed_scale_gmem.at[pl.ds(row * config.ctas, config.ctas), blocks], scale_smem[0], halves),
+                (other_gmem.at[columns, pl.ds(*movement.k_part(ki, STEP_K))], other_tma, halves),
+                (packed_scale_gmem.at[scale_rows, blocks], scale_smem[0], halves),
                 (other_scale_gmem.at[scale_columns, blocks], scale_smem[1], whole),
             ]
             for source, target, part in copies:
@@ -295,9 +298,9 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
     def store(turn: Any, row: Any, column: Any) -> None:
         accumulator = lax.rem(turn, jnp.int32(config.accumulators))
         plgpu.barrier_wait(finished.at[accumulator])
-        pieces = config.tile_n // plan.store_n
+        pieces = movement.pieces(plan)
         for piece in range(pieces):
-            first = lax.select(accumulator == 0, jnp.int32(pieces - 1 - piece), jnp.int32(piece)) * plan.store_n
+            first = taken_at(plan, accumulator, piece)
             source = acc_tmem.at[:, pl.ds(accumulator * plan.stride + first, plan.store_n)]
             layout = plgpu.Layout.TCGEN05_TMEM_NATIVE(1) if transposed else plgpu.Layout.TCGEN05
             loaded_values = plgpu.async_load_tmem(source, layout=layout)
@@ -309,7 +312,7 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             values = _mosaic_gpu.saturating_cast(
                 loaded_values * jnp.float32(2.0 ** PLACEMENT[element][1]), out_smem.dtype, interpret
             )
-            columns = pl.ds(column * config.tile_n + first, plan.store_n)
+            columns = pl.ds(*movement.c_columns(plan, column, first, plan.store_n))
             if transposed:
                 _mosaic_gpu.store_transposed(values, out_smem.at[staging], interpret)
                 target = out_gmem.at[columns, block_rows(row)]
