@@ -11,6 +11,7 @@ from narrowbench.models.energy import (
     HBM,
     L2,
     P0,
+    Coefficient,
     EnergyRoofline,
     EnergySample,
     check_energy,
@@ -72,8 +73,8 @@ def test_a_wrong_model_shows_where_it_fails() -> None:
 
 
 def test_a_known_coefficient_is_held() -> None:
-    model = fit_energy(_samples(), known={P0: 150.0})
-    assert model.coefficients[P0].interval is None
+    model = fit_energy(_samples(), known={P0: Coefficient(150.0, None)})
+    assert model.coefficients[P0] == Coefficient(150.0, None)
     assert model.coefficients[HBM].value == pytest.approx(TRUE[HBM], rel=1e-6)
 
 

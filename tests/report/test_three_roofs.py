@@ -66,7 +66,7 @@ def test_what_was_not_measured_is_hatched_and_says_modelled(module: object, fram
 def test_a_record_too_small_for_the_energy_model_says_so(make_row: Callable[..., Row]) -> None:
     fit = energy_fit(Material(frames.collect([make_row(mode="sustained")], "record")), H200)
     assert fit.model is None
-    assert fit.why_not == "too few runs: 1 of 5 that 4 coefficients need"
+    assert fit.why_not == "too few runs: 1 of 4 that 3 coefficients need"
 
 
 @pytest.fixture(scope="module")
@@ -98,7 +98,8 @@ def _tiled(row: Row, tile_n: int) -> Row:
 def _columns(frame: pd.DataFrame, joules: dict[float, float]) -> dict[str, pd.Series]:
     energy = frame.time_s.map(joules).astype("float64")
     per_flop = energy / frame.flop.astype("float64")
-    return {"energy_j": energy} | {f"j_per_flop{end}": per_flop for end in ("", "_low", "_high")}
+    idle = pd.Series(SHARED[P0], frame.index).where(energy.notna())
+    return {"energy_j": energy, "idle_w": idle} | {f"j_per_flop{end}": per_flop for end in ("", "_low", "_high")}
 
 
 def _texts(drawn: Figure) -> list[str]:
@@ -109,7 +110,7 @@ def test_a_small_record_says_how_many_runs_it_has_and_how_many_are_needed(make_r
     with style.house():
         drawn = fig_energy_model_check.figure(Material(frames.collect([make_row(mode="sustained")], "record")))
     said = [" ".join(text.split()) for text in _texts(drawn)]
-    assert said == ["Too few runs: 1 of 5 that 4 coefficients need.", "No coefficients yet."]
+    assert said == ["Too few runs: 1 of 4 that 3 coefficients need.", "No coefficients yet."]
 
 
 def test_the_check_shows_the_runs_that_the_fit_did_not_see_and_its_coefficients(grown: Material) -> None:
@@ -147,9 +148,25 @@ def test_a_grown_record_gives_the_energy_model_back(grown: Material) -> None:
     fit = energy_fit(grown, H200)
     assert fit.model is not None, fit.why_not
     found = {key: coefficient.value for key, coefficient in fit.model.coefficients.items()}
-    assert found[P0] == pytest.approx(120, rel=0.01)
+    assert found == pytest.approx({**SHARED, **{FLOP + group: value for group, value in TRUE.items()}}, rel=0.05)
     assert fit.check is not None
     assert fit.check.median_absolute < 0.01
+
+
+def test_constant_power_is_the_idle_power_that_was_read_even_where_all_ran_at_the_limit(grown: Material) -> None:
+    """Joules of the limit times time: a free P_0 would be the limit, and arithmetic and bytes would cost nothing."""
+    capped = grown.frame.assign(energy_j=(700 * grown.frame.time_s).where(grown.frame.energy_j.notna()))
+    fit = energy_fit(Material(capped), H200)
+    assert fit.model is not None, fit.why_not
+    constant = fit.model.coefficients[P0]
+    assert (constant.value, constant.interval and constant.interval.low) == (120, 120)
+    assert fit.model.coefficients[FLOP + "fp8_e4m3 × fp8_e4m3, normal"].value > 1e-13
+
+
+def test_without_a_reading_of_idle_power_there_is_no_model(grown: Material) -> None:
+    fit = energy_fit(Material(grown.frame.assign(idle_w=float("nan"))), H200)
+    assert fit.model is None
+    assert "was not read" in fit.why_not
 
 
 def test_the_energy_roofline_is_drawn_once_the_model_is_there(grown: Material) -> None:

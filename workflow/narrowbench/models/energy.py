@@ -50,7 +50,7 @@ class EnergySample:
 
 @dataclass(frozen=True)
 class Coefficient:
-    """A coefficient in the unit its key names; `interval` is None where it was given and not fitted."""
+    """A coefficient in the unit its key names; `interval` is None where it was given without one."""
 
     value: float
     interval: Interval | None
@@ -75,7 +75,7 @@ class EnergyModel:
 
 
 def fit_energy(
-    samples: Sequence[EnergySample], known: Mapping[str, float] | None = None, confidence: float = 0.95
+    samples: Sequence[EnergySample], known: Mapping[str, Coefficient] | None = None, confidence: float = 0.95
 ) -> EnergyModel:
     """Coefficients by least squares on relative errors, each with its interval.
 
@@ -84,20 +84,20 @@ def fit_energy(
     Raises ValueError for too few samples, or naming the coefficients that these samples cannot tell apart.
     Intervals assume independent relative errors of one size; a coefficient whose interval holds 0 is not established.
     """
-    held = dict(known or {})
-    keys = sorted({key for sample in samples for key in sample.terms} - held.keys())
+    given = dict(known or {})
+    keys = sorted({key for sample in samples for key in sample.terms} - given.keys())
     energy = np.array([sample.energy_j for sample in samples])
     design = np.array([[sample.terms.get(key, 0.0) for key in keys] for sample in samples])
-    given = np.array([sum(held.get(key, 0.0) * amount for key, amount in s.terms.items()) for s in samples])
+    held_j = np.array([sum(c.value * s.terms.get(key, 0.0) for key, c in given.items()) for s in samples])
     if len(samples) <= len(keys):
         raise ValueError(f"fit_energy: {len(samples)} samples for {len(keys)} coefficients; more samples are needed")
-    values, deviations = _least_squares(design / energy[:, None], 1 - given / energy, keys)
+    values, deviations = _least_squares(design / energy[:, None], 1 - held_j / energy, keys)
     reach = special.stdtrit(len(samples) - len(keys), (1 + confidence) / 2) * deviations
     fitted = {
         key: Coefficient(float(value), Interval(float(value - r), float(value + r), confidence))
         for key, value, r in zip(keys, values, reach, strict=True)
     }
-    return EnergyModel(fitted | {key: Coefficient(value, None) for key, value in held.items()})
+    return EnergyModel(fitted | given)
 
 
 def _least_squares(design: np.ndarray, target: np.ndarray, keys: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:

@@ -6,25 +6,22 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from narrowbench.models.energy import FLOP, HBM, L2, P0, Coefficient, EnergyModel
+from narrowbench.models.energy import FLOP, EnergyModel
 from narrowbench.models.hardware import rate_key
 from narrowbench.models.prediction import Check
 from narrowbench.report import style
-from narrowbench.report.energy_model import EnergyFit, energy_fit, metered_places
+from narrowbench.report.energy_model import COEFFICIENTS, EnergyFit, bounds, energy_fit, in_words, metered_places
 from narrowbench.report.kernels import GREY, RATE_COLOURS, in_legend_order
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import bits
-from narrowbench.report.units import number
 
 #: Error that the model is to stay within, in the median.
-TARGET = 0.10
-#: Coefficients that all formats share: name for people, unit, what makes SI of it.
-_SHARED = {HBM: ("ε_hbm", "pJ/byte", 1e-12), L2: ("ε_l2", "pJ/byte", 1e-12), P0: ("P_0", "W", 1.0)}
+TARGET = 0.08
 _NOTE = (
     "E = W·ε_flop(format, data) + Q_hbm·ε_hbm + Q_l2·ε_l2 + P_0·T, fitted on sustained runs of half of the shapes and "
-    "on reads and copies of memory.\nLeft: joules of a launch, runs of the other half; band: ±10 %. Right: "
-    "coefficients with 95 % intervals; one that holds 0 is not established. Bytes\n"
-    "are those of the schedule; a vendor's is assumed."
+    "on reads and copies of memory;\nP_0 is the idle power that was read. Left: joules of a launch, runs of the other "
+    "half; band: ±8 %. Right: coefficients with 95 % intervals;\none that holds 0 is not established. Bytes are those "
+    "of the schedule; a vendor's is assumed."
 )
 
 
@@ -88,7 +85,7 @@ def _coefficient_panel(axes: Axes, model: EnergyModel) -> None:
     groups = sorted(key for key in model.coefficients if key.startswith(FLOP))
     for place, key in enumerate(groups):
         colour = _colour_of(key)
-        middle, low, high = _bounds(model.coefficients[key], 1e-12)
+        middle, low, high = bounds(model.coefficients[key], 1e-12)
         axes.plot([low, high], [place, place], color=colour, linewidth=1.2)
         axes.plot([middle], [place], marker="o", color=colour, markerfacecolor="white", linestyle="none")
     axes.axvline(0.0, color=GREY, linewidth=0.8)
@@ -97,8 +94,8 @@ def _coefficient_panel(axes: Axes, model: EnergyModel) -> None:
     axes.set_ylim(len(groups) - 0.3, -0.7)
     axes.grid(visible=False, axis="y")
     shared = [
-        f"{name} {_in_words(model.coefficients[key], scale)} {unit}"
-        for key, (name, unit, scale) in _SHARED.items()
+        f"{name} {in_words(model.coefficients[key], scale)} {unit}"
+        for key, (name, unit, scale) in COEFFICIENTS.items()
         if key in model.coefficients
     ]
     axes.set_xlabel("\n".join(["ε_flop (pJ/FLOP)", *shared]))
@@ -108,14 +105,3 @@ def _colour_of(key: str) -> str:
     """That of the narrower operand, as of kernels."""
     narrower = min(key.removeprefix(FLOP).partition(",")[0].split(" × "), key=bits)
     return RATE_COLOURS[rate_key(narrower, narrower)]
-
-
-def _bounds(found: Coefficient, scale: float) -> tuple[float, float, float]:
-    interval = found.interval
-    low, high = (found.value, found.value) if interval is None else (interval.low, interval.high)
-    return found.value / scale, low / scale, high / scale
-
-
-def _in_words(found: Coefficient, scale: float) -> str:
-    middle, low, high = (number(value, 3) for value in _bounds(found, scale))
-    return f"{middle} [{low}, {high}]"

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
+from narrowbench.models.energy import FLOP, check_energy
 from narrowbench.models.estimate import ESTIMATED_KEYS, Range, estimate, misses
 from narrowbench.report.absent import absent_devices, assumptions_of
+from narrowbench.report.energy_model import COEFFICIENTS, EnergyFit, energy_fit, in_words, metered_places
 from narrowbench.report.held_roofs import held_places, held_points, leading
 from narrowbench.report.load import Material
 from narrowbench.report.tab_tile_loads import DEVICE
@@ -18,6 +20,8 @@ def texts(material: Material) -> Texts:
     model = time_model(material)
     yield from _of_check(model)
     yield from _of_roofs(material)
+    for place in metered_places(material):
+        yield from _of_energy(f"energy-model/{place.device}", energy_fit(material, place))
     yield from _of_estimates(material)
     for launch in absent_kernels(material, model.coefficients):
         problem = launch.problem
@@ -49,6 +53,28 @@ def _of_roofs(material: Material) -> Texts:
             yield f"{name}/rate", quantity(float(point.line.flop_per_s), "FLOP/s", exponent=exponent)
             yield f"{name}/clock", quantity(float(point.line.sm_clock_hz), "Hz")
             yield f"{name}/binds", point.binding
+
+
+def _of_energy(name: str, fit: EnergyFit) -> Texts:
+    """The energy model's test, its coefficients, and the GEMM that it misses most; nothing where it has no test."""
+    if fit.model is None or fit.check is None:
+        return
+    yield f"{name}/fitting", str(fit.samples)
+    yield f"{name}/tested", str(len(fit.tested))
+    yield f"{name}/error", f"{100 * fit.check.median_absolute:.1f} %"
+    yield f"{name}/bias", f"{100 * fit.check.bias:+.1f} %"
+    gemms = {sample.name: sample for sample in (*fit.fitted, *fit.tested)}
+    ((worst, error),) = check_energy(fit.model, list(gemms.values())).worst(1)
+    m, n, k = gemms[worst].shape
+    yield f"{name}/worst", f"{100 * error:+.0f} %"
+    yield f"{name}/worst/kernel", str(gemms[worst].kernel)
+    yield f"{name}/worst/shape", f"{m}×{n}×{k}"
+    for key, (_, unit, scale) in COEFFICIENTS.items():
+        if key in fit.model.coefficients:
+            yield f"{name}/{key}", f"{in_words(fit.model.coefficients[key], scale)} {unit}"
+    for key in fit.model.coefficients:
+        if key.startswith(FLOP):
+            yield f"{name}/{key}", f"{in_words(fit.model.coefficients[key], 1e-12)} pJ/FLOP"
 
 
 def _of_estimates(material: Material) -> Texts:
