@@ -234,7 +234,9 @@ def test_the_doctor_tells_missing_from_other_versions():
 def test_a_plan_is_told_job_by_job(run):
     status, out, _ = run("plan", "--config", SMOKE)
     assert status == 0
-    assert [line.partition(":")[0] for line in out.splitlines()] == [
+    title, *lines = out.splitlines()
+    assert title.startswith(f"{SMOKE}: ")
+    assert [line.partition(":")[0] for line in lines] == [
         "cpu xla_dot_f32 smoke",
         "cpu xla_dot_bf16 smoke",
         "cpu",

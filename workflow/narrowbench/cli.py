@@ -107,6 +107,7 @@ def plan(
     from narrowbench.pipeline import campaign_of
 
     planned = campaign_of(config)
+    print(f"{config}: {planned.title}")
     for line in told(planned, load_protocol(planned)):
         print(line)
 

@@ -37,5 +37,5 @@ def check_device(kernel: Kernel) -> None:
             kernel.name,
             {"device": default_device().device_kind, "arch": arch},
             f"is not what it runs on, {kernel.arch}",
-            "use another kernel, or compile it ahead of time for such a device",
+            "use another kernel, or compile it for such a device with narrowgemm.aot",
         )

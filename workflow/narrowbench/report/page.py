@@ -90,7 +90,10 @@ def _explorer(material: Material) -> str:
         return "<p>No measured GEMM yet.</p>"
     from narrowbench.report.explorer import fragment
 
-    return fragment(material)
+    return (
+        "<p>Every timed GEMM of the record and of this machine over its intensity. The lists choose device, mode and "
+        "data; a click on a name in the legend shows that kernel alone; a mark tells its case.</p>" + fragment(material)
+    )
 
 
 def _image(path: Path, title: str) -> str:
