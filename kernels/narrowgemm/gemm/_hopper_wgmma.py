@@ -45,6 +45,7 @@ from narrowgemm.gemm._hopper_space import (
     consumer_tile,
     consumers_of_a_tile,
 )
+from narrowgemm.gemm._hopper_walks import Groups, OneProduct, Place
 from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.problem import GemmProblem
 
@@ -75,42 +76,75 @@ def launch(
     epilogue.check(problem)
     _wgmma_epilogue.check_room(name, problem, config, epilogue)
     columns = _wgmma_epilogue.columns_at_once(config, out_dtype.itemsize, epilogue)
-    clusters = _mosaic_gpu.core_count(interpret) // (config.cluster_m * config.cluster_n)
-    buffer = functools.partial(_mosaic_gpu.tile_buffer, interpret=interpret)
-    kernel = plgpu.kernel(
-        functools.partial(_sorted, epilogue=epilogue, config=config, grid=grid, interpret=interpret),
-        out_type=jax.ShapeDtypeStruct((m, n), out_dtype),
-        grid=(max(1, min(clusters, grid[0] * grid[1])),),
-        grid_names=("clusters",),
-        cluster=(config.cluster_m, config.cluster_n),
-        cluster_names=("cluster_m", "cluster_n"),
-        num_threads=CONSUMERS + 1,
-        thread_name="role",
-        scratch_types=(
-            buffer(config.stages, config.tile_m, qa.codes.dtype, columns=tile_k),
-            buffer(config.stages, config.tile_n, qb.codes.dtype, columns=tile_k),
-            buffer(CONSUMERS * 2, STORE_ROWS, out_dtype, columns=columns),
-            plgpu.Barrier(num_arrivals=2, num_barriers=config.stages * CONSUMERS // consumers_of_a_tile(config)),
-            _empty_barrier(config),
+    walk = OneProduct(config, grid)
+    kernel = kernel_of(
+        name,
+        functools.partial(_sorted, epilogue=epilogue, config=config, walk=walk, interpret=interpret),
+        jax.ShapeDtypeStruct((m, n), out_dtype),
+        grid[0] * grid[1],
+        config,
+        (
+            *scratch(config, (qa.codes.dtype, qb.codes.dtype, out_dtype), columns, interpret),
             *_wgmma_epilogue.scratch(config, epilogue),
         ),
+        interpret,
         compiler_params=_wgmma_epilogue.compiler_params(epilogue),
-        interpret=_mosaic_gpu.interpret_params(interpret),
-        kernel_name=name,
     )
     scales = (scale_operand(qa.tensor_scale), scale_operand(qb.tensor_scale))
     result: jax.Array = kernel(qa.codes, qb.codes, *scales, *(jnp.atleast_1d(x) for x in jax.tree.leaves(epilogue)))
     return result
 
 
-def _sorted(*refs: Any, epilogue: Epilogue, config: Config, grid: tuple[int, int, int], interpret: bool) -> None:
-    """`_body` of references in a kernel's order: operands, the epilogue's, the output, scratch, the epilogue's."""
+def _sorted(*refs: Any, epilogue: Epilogue, config: Config, walk: OneProduct, interpret: bool) -> None:
+    """`body` of references in a kernel's order: operands, the epilogue's, the output, scratch, the epilogue's."""
     leaves, structure = jax.tree.flatten(epilogue)
     out = 4 + len(leaves)
     vectors = len(refs) - len(_wgmma_epilogue.scratch(config, epilogue))
     operands = jax.tree.unflatten(structure, refs[4:out])
     finish = _wgmma_epilogue.Finish(operands, refs[vectors:], config, refs[out].dtype, interpret)
-    _body(*refs[:4], *refs[out:vectors], config=config, grid=grid, interpret=interpret, finish=finish)
+    body(*refs[:4], *refs[out:vectors], config=config, walk=walk, interpret=interpret, finish=finish)
+
+
+def kernel_of(
+    name: str,
+    kernel: Callable[..., None],
+    out: jax.ShapeDtypeStruct,
+    tiles: int,
+    config: Config,
+    scratch_types: tuple[Any, ...],
+    interpret: bool,
+    **parameters: Any,
+) -> Callable[..., jax.Array]:
+    """The kernel as a function of arrays: clusters for at most so many cluster tiles, each of blocks with all roles."""
+    clusters = _mosaic_gpu.core_count(interpret) // (config.cluster_m * config.cluster_n)
+    launched: Callable[..., jax.Array] = plgpu.kernel(
+        kernel,
+        out_type=out,
+        grid=(max(1, min(clusters, tiles)),),
+        grid_names=("clusters",),
+        cluster=(config.cluster_m, config.cluster_n),
+        cluster_names=("cluster_m", "cluster_n"),
+        num_threads=CONSUMERS + 1,
+        thread_name="role",
+        scratch_types=scratch_types,
+        interpret=_mosaic_gpu.interpret_params(interpret),
+        kernel_name=name,
+        **parameters,
+    )
+    return launched
+
+
+def scratch(config: Config, dtypes: tuple[Any, Any, Any], columns: int, interpret: bool) -> tuple[Any, ...]:
+    """Stages of A and B, the staging tiles of C, so many columns wide, and the barriers of the stages."""
+    a, b, out = dtypes
+    buffer = functools.partial(_mosaic_gpu.tile_buffer, interpret=interpret)
+    return (
+        buffer(config.stages, config.tile_m, a, columns=STAGE_K_BYTES // a.itemsize),
+        buffer(config.stages, config.tile_n, b, columns=STAGE_K_BYTES // b.itemsize),
+        buffer(CONSUMERS * 2, STORE_ROWS, out, columns=columns),
+        plgpu.Barrier(num_arrivals=2, num_barriers=config.stages * CONSUMERS // consumers_of_a_tile(config)),
+        _empty_barrier(config),
+    )
 
 
 def _empty_barrier(config: Config) -> Any:
@@ -121,7 +155,7 @@ def _empty_barrier(config: Config) -> Any:
     return plgpu.Barrier(num_arrivals=arrivals, num_barriers=stages)
 
 
-def _body(  # noqa: C901 (the device code of one kernel; its closures are its phases)
+def body(  # noqa: C901 (the device code of one kernel; its closures are its phases)
     a_gmem: Any,
     b_gmem: Any,
     a_scale_gmem: Any,
@@ -134,12 +168,12 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     empty: Any,
     *,
     config: Config,
-    grid: tuple[int, int, int],
+    walk: OneProduct,
     interpret: bool,
     finish: _wgmma_epilogue.Finish,
 ) -> None:
-    """The kernel of one thread block; `grid` is the cluster tiles in M and in N and the K steps of a tile."""
-    m_tiles, n_tiles, k_steps = grid
+    """The kernel of one thread block."""
+    k_steps = walk.grid[2]
     (a_tma, a_smem), (b_tma, b_smem), (out_tma, out_smem) = (
         _mosaic_gpu.views(buffer, interpret) for buffer in (a_buffer, b_buffer, out_buffer)
     )
@@ -154,50 +188,34 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     def full_of(turn: jax.Array, step: jax.Array) -> Any:
         return full.at[stage_of(step) + (turn * config.stages if in_turn else 0)]
 
-    def origin(index: jax.Array) -> tuple[jax.Array, jax.Array]:
-        raster = 0 if config.raster == "m" else 1
-        tile_m, tile_n = plgpu.planar_snake(index, (m_tiles, n_tiles), raster, config.raster_width)
-        row = (tile_m * config.cluster_m + lax.axis_index("cluster_m")) * config.tile_m
-        column = (tile_n * config.cluster_n + lax.axis_index("cluster_n")) * config.tile_n
-        return row, column
-
-    def for_each_tile(visit: Callable[[jax.Array, jax.Array, jax.Array, jax.Array], None]) -> jax.Array:
-        """Call visit(whose turn, first step, row, column) for the tiles of this cluster; return the steps in all."""
-
-        @plgpu.nd_loop((m_tiles * n_tiles,), collective_axes="clusters", init_carry=jnp.int32(0))
-        def tiles(loop: plgpu.NDLoopInfo, carry: jax.Array) -> jax.Array:
-            visit(lax.rem(carry, jnp.int32(CONSUMERS)), carry * k_steps, *origin(loop.index[0]))
-            return carry + 1
-
-        steps: jax.Array = tiles * k_steps
-        return steps
-
     @pl.when(role == CONSUMERS)
     def _produce() -> None:
         plgpu.set_max_registers(PRODUCER_REGISTERS, action="decrease")
 
-        def load_tile(turn: jax.Array, first_step: jax.Array, row: jax.Array, column: jax.Array) -> None:
+        def load_tile(place: Place) -> None:
             @pl.loop(0, k_steps)
             def _load(k_step: jax.Array) -> None:
-                step = first_step + k_step
+                step = place.first_step + k_step
                 slot, k_slice = stage_of(step), pl.ds(k_step * tile_k, tile_k)
                 pl.when(step >= config.stages)(lambda: plgpu.barrier_wait(empty.at[slot]))
                 plgpu.copy_gmem_to_smem(
-                    a_gmem.at[pl.ds(row, config.tile_m), k_slice],
+                    walk.a_of(a_gmem, place).at[pl.ds(place.row, config.tile_m), k_slice],
                     a_tma.at[slot],
-                    full_of(turn, step),
+                    full_of(place.turn, step),
                     collective_axes="cluster_n" if config.cluster_n > 1 else None,
                 )
                 plgpu.copy_gmem_to_smem(
-                    b_gmem.at[pl.ds(column, config.tile_n), k_slice],
+                    walk.b_of(b_gmem, place).at[pl.ds(place.column, config.tile_n), k_slice],
                     b_tma.at[slot],
-                    full_of(turn, step),
+                    full_of(place.turn, step),
                     collective_axes="cluster_m" if config.cluster_m > 1 else None,
                 )
 
-            finish.load(turn, first_step, k_steps, column)
+            finish.load(place.turn, place.first_step, k_steps, place.column)
 
-        steps = for_each_tile(load_tile)
+        if isinstance(walk, Groups):
+            walk.load_sizes()
+        steps, _ = walk.for_each(load_tile)
 
         @pl.loop(jnp.maximum(steps - config.stages, 0), steps)
         def _drain(step: jax.Array) -> None:
@@ -208,30 +226,36 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     @pl.when(role < CONSUMERS)
     def _consume() -> None:
         plgpu.set_max_registers(CONSUMER_REGISTERS, action="increase")
-        scale = a_scale_gmem[0] * b_scale_gmem[0]
+        scale = walk.scale(a_scale_gmem, b_scale_gmem)
         row_in_tile = role * m_wg if config.split == "m" else 0
         column_in_tile = role * n_wg if config.split == "n" else 0
         inverse_out_scale = finish.inverse_out_scale()
 
-        def store(result: jax.Array, turn: jax.Array, row: jax.Array, column: jax.Array, factors: list[Any]) -> None:
+        def store(result: jax.Array, place: Place, factors: list[Any]) -> None:
+            row, column = place.row + row_in_tile, place.column + column_in_tile
             parts = [(i, min(j, n_wg - columns)) for i in range(0, m_wg, STORE_ROWS) for j in range(0, n_wg, columns)]
+
+            def store_part(staged: jax.Array, i: int, j: int) -> None:
+                part_of_tile, at = result[i : i + STORE_ROWS, j : j + columns], (row + i, column + j)
+                factor = factors[i // STORE_ROWS]
+                values = finish(part_of_tile, factor, inverse_out_scale, place.turn, at, column_in_tile + j)
+                out_smem[staged] = _mosaic_gpu.saturating_cast(values, out_smem.dtype, interpret)
+                plgpu.commit_smem()
+                walk.put(out_tma.at[staged], out_gmem, place, *at)
+
             for part, (i, j) in enumerate(parts):
                 # Where the width does not divide, a row's last part writes columns again: the part before lands first.
                 again = j % columns != 0
                 # An odd number of parts leaves the first staging tile in use by the last part of the tile before.
                 taken = part == 0 and len(parts) % 2 == 1
-                plgpu.wait_smem_to_gmem(0 if again or taken else 1, wait_read_only=not again)
-                staged = role * 2 + part % 2
-                part_of_tile = result[i : i + STORE_ROWS, j : j + columns]
-                place, factor = (row + i, column + j), factors[i // STORE_ROWS]
-                values = finish(part_of_tile, factor, inverse_out_scale, turn, place, column_in_tile + j)
-                out_smem[staged] = _mosaic_gpu.saturating_cast(values, out_smem.dtype, interpret)
-                plgpu.commit_smem()
-                part_of_c = out_gmem.at[pl.ds(row + i, STORE_ROWS), pl.ds(column + j, columns)]
-                plgpu.copy_smem_to_gmem(out_tma.at[staged], part_of_c)
+                # The interpreter counts copies, of which a part of a group's tile has several, or none.
+                miscounted = interpret and isinstance(walk, Groups)
+                plgpu.wait_smem_to_gmem(0 if again or taken or miscounted else 1, wait_read_only=not again)
+                walk.where_stored(place, row + i, functools.partial(store_part, role * 2 + part % 2, i, j))
 
-        def compute_tile(turn: jax.Array, first_step: jax.Array, row: jax.Array, column: jax.Array) -> None:
-            factors = finish.row_factors(row + row_in_tile, m_wg, scale)
+        def compute_tile(place: Place) -> None:
+            first_step, turn = place.first_step, place.turn
+            factors = finish.row_factors(place.row + row_in_tile, m_wg, scale(place))
 
             def accumulate(acc: Any) -> None:
                 @pl.loop(0, k_steps)
@@ -248,14 +272,16 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                 result = acc[...]
                 plgpu.barrier_arrive(empty.at[stage_of(first_step + k_steps - 1)])
                 finish.wait(turn)
-                store(result, turn, row + row_in_tile, column + column_in_tile, factors)
+                store(result, place, factors)
                 finish.leave(turn)
 
             pl.run_scoped(accumulate, plgpu.WGMMAAccumulatorRef((m_wg, n_wg), jnp.float32))
 
-        def visit(turn: jax.Array, first_step: jax.Array, row: jax.Array, column: jax.Array) -> None:
-            mine = role == turn if in_turn else True
-            pl.when(mine)(lambda: compute_tile(turn, first_step, row, column))
+        def visit(place: Place) -> None:
+            mine = role == place.turn if in_turn else True
+            pl.when(mine)(lambda: compute_tile(place))
 
-        for_each_tile(visit)
+        _, rows = walk.for_each(visit)
+        if isinstance(walk, Groups):
+            walk.zero_rest(rows, out_smem.at[role * 2], out_tma.at[role * 2], out_gmem, role)
         plgpu.wait_smem_to_gmem(0, wait_read_only=True)
