@@ -132,7 +132,13 @@ def test_a_missing_or_too_old_python_gets_one_clear_sentence(tmp_path, version):
     assert not (ROOT / "absent").exists()
 
 
-def test_the_readmes_example_runs():
-    (example,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S)
-    check = "assert c.shape == (256, 384) and c.dtype == 'bfloat16', (c.shape, c.dtype)"
+@pytest.mark.parametrize(
+    ("page", "check"),
+    [
+        ("README.md", "assert c.shape == (256, 384) and c.dtype == 'bfloat16', (c.shape, c.dtype)"),
+        ("docs/products.md", "assert batch.shape == (3, 64, 128) and of_experts.shape == (192, 128), of_experts.shape"),
+    ],
+)
+def test_the_example_of_a_page_runs(page, check):
+    (example,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
     subprocess.run([sys.executable, "-W", "error", "-c", example + check], check=True, timeout=120)

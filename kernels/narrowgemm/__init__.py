@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from narrowgemm.errors import UnsupportedError
     from narrowgemm.formats.quantize import QuantizedArray, dequantize, quantize
     from narrowgemm.formats.shuffle import ShuffledWeights, shuffle_weights, unshuffle_weights
-    from narrowgemm.gemm.api import gemm, gemm_quantized, kernels
+    from narrowgemm.gemm.api import gemm, gemm_grouped, gemm_quantized, kernels
     from narrowgemm.gemm.epilogue import Epilogue
     from narrowgemm.problem import GemmProblem
 
@@ -19,6 +19,7 @@ __all__ = [
     "UnsupportedError",
     "dequantize",
     "gemm",
+    "gemm_grouped",
     "gemm_quantized",
     "kernels",
     "quantize",
@@ -34,6 +35,7 @@ _HOMES = {
     "ShuffledWeights": "narrowgemm.formats.shuffle",
     "UnsupportedError": "narrowgemm.errors",
     "dequantize": "narrowgemm.formats.quantize",
+    "gemm_grouped": "narrowgemm.gemm.api",
     "gemm_quantized": "narrowgemm.gemm.api",
     "kernels": "narrowgemm.gemm.api",
     "quantize": "narrowgemm.formats.quantize",

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -35,6 +35,7 @@ class CompileCase:
     config:    fields of the kernel's `Config`; None: its first candidate.
     quantised: the block format that the epilogue stores instead of the problem's `out_format`; None: none.
     epilogue:  name of what is done before the store (`narrowgemm.problem.epilogue_parts`).
+    products:  "batched": `count` times the problem in one launch; "grouped": its rows in `count` groups.
     """
 
     kernel: str
@@ -43,6 +44,8 @@ class CompileCase:
     config: dict[str, Any] | None = None
     quantised: str | None = None
     epilogue: str = NO_EPILOGUE
+    products: Literal["one", "batched", "grouped"] = "one"
+    count: int = 1
 
 
 @dataclass(frozen=True)
@@ -215,8 +218,6 @@ def _answer(case: CompileCase) -> dict[str, Any]:
 def _compile(case: CompileCase) -> MachineCode:
     import jax
 
-    from narrowgemm.gemm import epilogue as epilogues
-    from narrowgemm.gemm.api import check_epilogue
     from narrowgemm.gemm.registry import check_formats, kernel_named
 
     target = target_named(case.target)
@@ -228,16 +229,34 @@ def _compile(case: CompileCase) -> MachineCode:
             f"is {target.arch}, not {kernel.arch}",
             "choose another target or kernel",
         )
-    config = kernel.candidates(case.problem)[0] if case.config is None else kernel.config_type(**case.config)
     check_formats(kernel, case.problem)
-    kernel.check(case.problem, config)
+    gemm, given, config = (_one_product if case.products == "one" else _many_products)(case, kernel)
     device = device_of(target)
     sharding = jax.sharding.SingleDeviceSharding(device)
+    given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), given)
+    dump = Path(os.environ[_DUMP])
+    for left_by_the_case_before in dump.iterdir():
+        left_by_the_case_before.unlink()
+    start_s = time.perf_counter()
+    with jax.default_device(device):
+        jax.jit(gemm).lower(*given).compile()
+    compile_s = time.perf_counter() - start_s
+    read = read_gpu_dump if isinstance(target, GpuTarget) else read_tpu_dump
+    return read(dump, kernel.name, target.name, asdict(config), compile_s)
+
+
+def _one_product(case: CompileCase, kernel: Any) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
+    """What is compiled of a case, its abstract arguments, and the config."""
+    import jax
+
+    from narrowgemm.gemm import epilogue as epilogues
+    from narrowgemm.gemm.api import check_epilogue
+
     problem = case.problem
+    config = kernel.candidates(problem)[0] if case.config is None else kernel.config_type(**case.config)
+    kernel.check(problem, config)
     a, b = _operand(problem.m, problem.k, problem.a_format), _operand(problem.n, problem.k, problem.b_format)
     b = jax.eval_shape(kernel.prepared, b)
-    given = (a, b, epilogues.shapes(problem, case.epilogue))
-    given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), given)
 
     def gemm(a: Any, b: Any, epilogue: Any) -> Any:
         if case.epilogue != NO_EPILOGUE:
@@ -252,15 +271,35 @@ def _compile(case: CompileCase) -> MachineCode:
         tensor_scale = jax.numpy.float32(1) if format_named(case.quantised).tensor_scale else None
         return kernel.matmul_quantised(a, b, config, case.quantised, tensor_scale)
 
-    dump = Path(os.environ[_DUMP])
-    for left_by_the_case_before in dump.iterdir():
-        left_by_the_case_before.unlink()
-    start_s = time.perf_counter()
-    with jax.default_device(device):
-        jax.jit(gemm).lower(*given).compile()
-    compile_s = time.perf_counter() - start_s
-    read = read_gpu_dump if isinstance(target, GpuTarget) else read_tpu_dump
-    return read(dump, kernel.name, target.name, asdict(config), compile_s)
+    return gemm, (a, b, epilogues.shapes(problem, case.epilogue)), config
+
+
+def _many_products(case: CompileCase, kernel: Any) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:
+    """As `_one_product`, of a batch or of groups."""
+    import jax
+
+    from narrowgemm.formats.quantize import as_quantized
+    from narrowgemm.formats.stack import as_stack
+
+    problem, products = case.problem, getattr(kernel, case.products)
+    if products is None:
+        values: dict[str, object] = {"products": case.products}
+        raise UnsupportedError(kernel.name, values, "is not what it does in one launch", "use another kernel")
+    choices = products.candidates(problem, case.count)
+    config = choices[0] if case.config is None else kernel.config_type(**case.config)
+    products.check(problem, case.count, config)
+    b = _operand(problem.n, problem.k, problem.b_format, case.count)
+
+    def batched(a: Any, b: Any) -> Any:
+        return products.matmul(as_stack("a", a), as_stack("b", b), config, problem.out_format)
+
+    def grouped(a: Any, b: Any, sizes: Any) -> Any:
+        return products.matmul(as_quantized(a), as_stack("b", b), sizes, config, problem.out_format)
+
+    if case.products == "batched":
+        return batched, (_operand(problem.m, problem.k, problem.a_format, case.count), b), config
+    sizes = jax.ShapeDtypeStruct((case.count,), "int32")
+    return grouped, (_operand(problem.m, problem.k, problem.a_format), b, sizes), config
 
 
 def device_of(target: Target) -> Any:
@@ -273,16 +312,21 @@ def device_of(target: Target) -> Any:
     return topology.devices[0]
 
 
-def _operand(rows: int, k: int, format_name: str) -> Any:
-    """Shapes and dtypes of an operand: an array, or a quantised array, of abstract values."""
+def _operand(rows: int, k: int, format_name: str, count: int | None = None) -> Any:
+    """Shapes and dtypes of an operand, or of a stack: an array, or a quantised array, of abstract values."""
     import jax
 
-    element = format_named(format_name).element
-    if element.bits >= 16:
-        return jax.ShapeDtypeStruct((rows, k), element.dtype)
     from narrowgemm.formats.quantize import quantize
 
-    return jax.eval_shape(lambda values: quantize(values, format_name), jax.ShapeDtypeStruct((rows, k), "float32"))
+    element = format_named(format_name).element
+    shape = (rows, k) if count is None else (count, rows, k)
+    if element.bits >= 16:
+        return jax.ShapeDtypeStruct(shape, element.dtype)
+
+    def quantized(values: Any) -> Any:
+        return quantize(values, format_name)
+
+    return jax.eval_shape(quantized if count is None else jax.vmap(quantized), jax.ShapeDtypeStruct(shape, "float32"))
 
 
 if __name__ == "__main__":

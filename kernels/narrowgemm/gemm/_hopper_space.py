@@ -115,8 +115,8 @@ def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
     return operands + CONSUMERS * 2 * STORE_ROWS * store_columns(config, out_itemsize) * out_itemsize
 
 
-def candidates_dense(kernel: str, problem: GemmProblem) -> list[Config]:
-    """Every admitted config of the search space, quickest by a rough estimate first.
+def candidates_dense(kernel: str, problem: GemmProblem, products: int = 1) -> list[Config]:
+    """Every admitted config of the search space, quickest by a rough estimate for so many such products first.
 
     A cluster never has more blocks side by side than there are tiles: its last block would compute nothing that is
     kept, on a multiprocessor of its own. Raises the UnsupportedError of the smallest config where none is admitted,
@@ -132,7 +132,7 @@ def candidates_dense(kernel: str, problem: GemmProblem) -> list[Config]:
     admitted = [config for config in space if is_admitted(check_dense, kernel, problem, config)]
     if not admitted:
         check_dense(kernel, problem, Config(tile_m=64, tile_n=64, stages=1, split="n"))
-    return sorted(admitted, key=functools.partial(_estimated_cycles, problem))
+    return sorted(admitted, key=functools.partial(_estimated_cycles, problem, products=products))
 
 
 #: Tiles worth trying. 64×256 a consumer has the best ratio of arithmetic to loads; the widths below it let the number
@@ -160,7 +160,7 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed_bytes) // stage_bytes)
 
 
-def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
+def _estimated_cycles(problem: GemmProblem, config: Config, products: int = 1) -> float:
     """Cycles of the busiest multiprocessor: K steps bound by tensor core or loads, and an exposed epilogue a tile.
 
     A tensor core works tile_m·tile_n/32 cycles a 128-byte K step; a partner in the cluster spares half an operand.
@@ -174,4 +174,4 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     if config.split is None:
         step, epilogue = step * _PING_PONG_STEP, 0.0
     k_steps = math.ceil(problem.k * _itemsize(problem.a_format) / STAGE_K_BYTES)
-    return math.ceil(tiles_m * tiles_n / _SMS) * (k_steps * step + epilogue + _CYCLES_PER_TILE)
+    return math.ceil(products * tiles_m * tiles_n / _SMS) * (k_steps * step + epilogue + _CYCLES_PER_TILE)

@@ -12,9 +12,10 @@ multiple of 128, as TMA wants, and swizzling goes by the address, not by the pie
 their copies; all warpgroups wait for it once.
 """
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,7 +30,18 @@ from narrowgemm.tiling import ceil_div
 #: Elements of the longest box that TMA copies, in each dimension (CUDA driver API, cuTensorMapEncodeTiled).
 _LONGEST_BOX = 256
 #: Each thread of a warpgroup announces its part of a copy's bytes: sizes are copied by so many.
-SIZES_STEP = 32
+_SIZES_STEP = 32
+
+
+def sizes_length(count: int) -> int:
+    """Sizes in shared memory: those of so many groups, and zeros, in copies of one length."""
+    step = _SIZES_STEP if count <= _LONGEST_BOX else _LONGEST_BOX
+    return ceil_div(count, step) * step
+
+
+def copies_of_sizes(length: int) -> int:
+    """Copies that bring so many sizes into shared memory."""
+    return ceil_div(length, _LONGEST_BOX)
 
 
 @dataclass(frozen=True)
@@ -55,6 +67,9 @@ class OneProduct:
     config: Config
     grid: tuple[int, int, int]
 
+    #: Whether each staged part of a tile is one copy. The interpreter counts copies, the device groups of them.
+    one_copy_a_part: ClassVar[bool] = True
+
     def for_each(self, visit: Callable[[Place], None]) -> tuple[jax.Array, jax.Array | None]:
         """Visit this cluster's tiles; return the K steps in all, and the rows of C that tiles cover, None: all."""
         m_tiles, n_tiles, k_steps = self.grid
@@ -66,6 +81,12 @@ class OneProduct:
 
         steps: jax.Array = tiles * k_steps
         return steps, None
+
+    def begin(self) -> None:
+        """What the producer does first."""
+
+    def end(self, rows: jax.Array | None, staged: Any, staged_tma: Any, out: Any, role: jax.Array) -> None:
+        """What the consumers do last, with a staging tile of their own; tiles have covered so many rows of C."""
 
     def origin(self, index: jax.Array, m_tiles: int | jax.Array) -> tuple[jax.Array, jax.Array]:
         """Row and column of the block's tile, from where `m_tiles` rows of cluster tiles begin."""
@@ -96,11 +117,11 @@ class OneProduct:
         del place, row
         store()
 
-    def put(self, staged: Any, out: Any, place: Place, row: jax.Array, column: jax.Array) -> None:
-        """Copy 64 staged rows to C from `row` on, as far as they are to be stored."""
+    def put(self, staging: Any, which: jax.Array, out: Any, place: Place, row: jax.Array, column: jax.Array) -> None:
+        """Copy the 64 rows of a staging tile to C from `row` on, as far as they are to be stored."""
         del place
-        rows, columns = staged.shape
-        plgpu.copy_smem_to_gmem(staged, out.at[pl.ds(row, rows), pl.ds(column, columns)])
+        _, rows, columns = staging.shape
+        plgpu.copy_smem_to_gmem(staging.at[which], out.at[pl.ds(row, rows), pl.ds(column, columns)])
 
 
 @dataclass(frozen=True)
@@ -131,8 +152,8 @@ class Batch(OneProduct):
     def scale(self, a_scale: Any, b_scale: Any) -> Callable[[Place], jax.Array]:
         return lambda place: a_scale[place.matrix] * b_scale[place.matrix]
 
-    def put(self, staged: Any, out: Any, place: Place, row: jax.Array, column: jax.Array) -> None:
-        super().put(staged, out.at[place.matrix], place, row, column)
+    def put(self, staging: Any, which: jax.Array, out: Any, place: Place, row: jax.Array, column: jax.Array) -> None:
+        super().put(staging, which, out.at[place.matrix], place, row, column)
 
 
 @dataclass(frozen=True)
@@ -143,16 +164,21 @@ class Groups(OneProduct):
     sizes, full: these in shared memory, and the barrier for their copies.
     """
 
+    one_copy_a_part: ClassVar[bool] = False
+
     groups: int
     sizes_gmem: Any
     sizes: Any
     full: Any
 
-    def load_sizes(self) -> None:
-        """The producer's part: copy the sizes; zeros beyond the last."""
-        length = self.sizes.shape[0]
-        for first in range(0, length, _LONGEST_BOX):
-            part = pl.ds(first, min(_LONGEST_BOX, length - first))
+    def begin(self) -> None:
+        """Copy the sizes; TMA makes zeros beyond the last."""
+        copies = copies_of_sizes(self.sizes.shape[0])
+        length = self.sizes.shape[0] // copies
+
+        @pl.loop(0, copies)
+        def _copy(number: jax.Array) -> None:
+            part = pl.ds(number * length, length)
             plgpu.copy_gmem_to_smem(self.sizes_gmem.at[part], self.sizes.at[part], self.full)
 
     def for_each(self, visit: Callable[[Place], None]) -> tuple[jax.Array, jax.Array | None]:
@@ -190,30 +216,32 @@ class Groups(OneProduct):
 
     def where_stored(self, place: Place, row: jax.Array, store: Callable[[], None]) -> None:
         """Every part commits its copies as one group, even none: waiting counts groups."""
+        assert place.end is not None
         pl.when(row < place.end)(store)
         plgpu.commit_smem_to_gmem_group()
 
-    def put(self, staged: Any, out: Any, place: Place, row: jax.Array, column: jax.Array) -> None:
+    def put(self, staging: Any, which: jax.Array, out: Any, place: Place, row: jax.Array, column: jax.Array) -> None:
         """In copies of rows of the group alone."""
         assert place.end is not None
-        left, columns = place.end - row, staged.shape[1]
+        left, columns = place.end - row, staging.shape[2]
 
         def copy(start: Any, rows: int) -> None:
             to = out.at[pl.ds(row + start, rows), pl.ds(column, columns)]
-            plgpu.copy_smem_to_gmem(staged.at[pl.ds(start, rows)], to, commit_group=False)
+            plgpu.copy_smem_to_gmem(staging.at[which, pl.ds(start, rows)], to, commit_group=False)
 
         pl.when(left >= STORE_ROWS)(lambda: copy(0, STORE_ROWS))
 
         @pl.when(left < STORE_ROWS)
         def _pieces() -> None:
-            start, rows = jnp.int32(0), STORE_ROWS // 2
-            while rows:
-                pl.when((left & rows) != 0)(lambda start=start, rows=rows: copy(start, rows))
-                start, rows = start + (left & rows), rows // 2
+            start: Any = 0
+            for rows in (STORE_ROWS >> shift for shift in range(1, STORE_ROWS.bit_length())):
+                pl.when((left & rows) != 0)(functools.partial(copy, start, rows))
+                start = start + (left & rows)
 
-    def zero_rest(self, first_row: jax.Array, staged: Any, staged_tma: Any, out: Any, role: jax.Array) -> None:
-        """The consumers' last part: rows of C from `first_row` on, of no group, become zero."""
-        columns = staged.shape[1]
+    def end(self, rows: jax.Array | None, staged: Any, staged_tma: Any, out: Any, role: jax.Array) -> None:
+        """Rows of C beyond the last group become zero."""
+        first_row, columns = rows, staged.shape[1]
+        assert first_row is not None
         across = ceil_div(out.shape[1], columns)
         clusters, shape = lax.axis_size("clusters"), (self.config.cluster_m, self.config.cluster_n)
         worker = lax.axis_index("clusters") * shape[0] + lax.axis_index("cluster_m")

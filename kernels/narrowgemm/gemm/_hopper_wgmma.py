@@ -45,7 +45,7 @@ from narrowgemm.gemm._hopper_space import (
     consumer_tile,
     consumers_of_a_tile,
 )
-from narrowgemm.gemm._hopper_walks import Groups, OneProduct, Place
+from narrowgemm.gemm._hopper_walks import OneProduct, Place
 from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.problem import GemmProblem
 
@@ -213,8 +213,7 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
 
             finish.load(place.turn, place.first_step, k_steps, place.column)
 
-        if isinstance(walk, Groups):
-            walk.load_sizes()
+        walk.begin()
         steps, _ = walk.for_each(load_tile)
 
         @pl.loop(jnp.maximum(steps - config.stages, 0), steps)
@@ -241,15 +240,14 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
                 values = finish(part_of_tile, factor, inverse_out_scale, place.turn, at, column_in_tile + j)
                 out_smem[staged] = _mosaic_gpu.saturating_cast(values, out_smem.dtype, interpret)
                 plgpu.commit_smem()
-                walk.put(out_tma.at[staged], out_gmem, place, *at)
+                walk.put(out_tma, staged, out_gmem, place, *at)
 
             for part, (i, j) in enumerate(parts):
                 # Where the width does not divide, a row's last part writes columns again: the part before lands first.
                 again = j % columns != 0
                 # An odd number of parts leaves the first staging tile in use by the last part of the tile before.
                 taken = part == 0 and len(parts) % 2 == 1
-                # The interpreter counts copies, of which a part of a group's tile has several, or none.
-                miscounted = interpret and isinstance(walk, Groups)
+                miscounted = interpret and not walk.one_copy_a_part
                 plgpu.wait_smem_to_gmem(0 if again or taken or miscounted else 1, wait_read_only=not again)
                 walk.where_stored(place, row + i, functools.partial(store_part, role * 2 + part % 2, i, j))
 
@@ -282,6 +280,5 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
             pl.when(mine)(lambda: compute_tile(place))
 
         _, rows = walk.for_each(visit)
-        if isinstance(walk, Groups):
-            walk.zero_rest(rows, out_smem.at[role * 2], out_tma.at[role * 2], out_gmem, role)
+        walk.end(rows, out_smem.at[role * 2], out_tma.at[role * 2], out_gmem, role)
         plgpu.wait_smem_to_gmem(0, wait_read_only=True)

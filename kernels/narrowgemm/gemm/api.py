@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
@@ -14,9 +14,10 @@ from narrowgemm.errors import UnsupportedError, unknown_name
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.shuffle import ShuffledWeights
 from narrowgemm.formats.spec import format_named
+from narrowgemm.formats.stack import StackOperand, as_stack, is_stack
 from narrowgemm.gemm.device import arch_of, check_device, default_device
 from narrowgemm.gemm.epilogue import Epilogue
-from narrowgemm.gemm.registry import Kernel, accepts, check_formats, kernel_named, kernel_names
+from narrowgemm.gemm.registry import Kernel, Products, accepts, check_formats, kernel_named, kernel_names
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
 from narrowgemm.slug import slugged
 from narrowgemm.tune import table
@@ -66,6 +67,9 @@ def gemm(
 ) -> jax.Array:
     """C[m,n] = Σ_k a[m,k]·b[n,k], block and tensor scales included, as an (m, n) array of `out_dtype`.
 
+    With one more axis before them, (g, m, k) and (g, n, k), it is g products in one launch, (g, m, n); a stack of
+    quantised operands is what `jax.vmap` of `quantize` gives.
+
     a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16, float8 or int8, or `QuantizedArray`s;
                b also `ShuffledWeights`, which the kernels `hopper_wgmma_w*` take and no other does.
     kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats, this m and an epilogue.
@@ -78,6 +82,8 @@ def gemm(
     Raises ValueError for operands or an epilogue that do not fit, an unknown kernel or dtype, and another kernel's
     config; UnsupportedError for what the kernel or the device cannot do. Nothing else is ever run instead.
     """
+    if not isinstance(b, ShuffledWeights) and (is_stack(a) or is_stack(b)):
+        return _batch(a, b, kernel, out_dtype, config, epilogue)
     qa, qb = as_quantized(a), b if isinstance(b, ShuffledWeights) else as_quantized(b)
     problem = _problem(qa, qb, out_dtype)
     chosen = _default_kernel(problem, epilogue) if kernel is None else kernel_named(kernel)
@@ -97,6 +103,79 @@ def gemm(
         raise ValueError(f"{chosen.name}: config {config!r} is not a {chosen.config_type.__qualname__} of its module")
     result: jax.Array = matmul(as_given(qa), as_given(qb), config, problem.out_format)
     return result
+
+
+def _batch(
+    a: Any, b: Any, kernel: str | None, out_dtype: DTypeLike, config: Any, epilogue: Epilogue | None
+) -> jax.Array:
+    """`gemm` of stacks."""
+    if epilogue is not None:
+        rule, remedy = "is nothing that batches have", "apply it to the result"
+        raise UnsupportedError("gemm", {"epilogue": epilogue.name}, rule, remedy)
+    sa, sb = as_stack("a", a), as_stack("b", b)
+    (count, m, k), (b_count, n, b_k) = sa.shape, sb.shape
+    if (count, k) != (b_count, b_k):
+        raise ValueError(f"gemm: a has shape {sa.shape} and b {sb.shape}: their first or their last axes differ")
+    problem = GemmProblem(m, n, k, sa.format, sb.format, _out_format(out_dtype))
+    chosen, config = _products_of("batched", problem, count, kernel, config)
+    assert chosen.batched is not None
+    result: jax.Array = chosen.batched.matmul(sa, sb, config, problem.out_format)
+    return result
+
+
+def gemm_grouped(
+    a: Operand,
+    b: StackOperand,
+    sizes: jax.Array,
+    *,
+    kernel: str | None = None,
+    out_dtype: DTypeLike = jnp.bfloat16,
+    config: Any = None,
+) -> jax.Array:
+    """C[r,n] = Σ_k a[r,k]·b[g(r),n,k]: consecutive groups of rows of a, each times its own b (mixture of experts).
+
+    a:      (m, k); its first sizes[0] rows are group 0's, the next sizes[1] group 1's, and so on.
+    b:      (g, n, k), an array or what `jax.vmap` of `quantize` gives.
+    sizes:  (g,) INT32 on the device, none negative; they may be zero and sum to at most m. Rows beyond the last group
+            are zero in C. Sizes that sum to more, or negative ones, give wrong results and no error.
+    kernel, out_dtype, config: as for `gemm`, of the kernels that have groups.
+
+    Traceable under jit, sizes too. Raises as `gemm` does.
+    """
+    qa, sb = as_quantized(a), as_stack("b", b)
+    (m, k), (count, n, b_k) = qa.shape, sb.shape
+    if k != b_k:
+        raise ValueError(f"gemm_grouped: a has shape {qa.shape} and b {sb.shape}: their K, the last axis, differ")
+    if tuple(sizes.shape) != (count,) or sizes.dtype != jnp.int32:
+        raise ValueError(f"gemm_grouped: sizes is {sizes.dtype}{tuple(sizes.shape)}, not int32({count},) as b has it")
+    problem = GemmProblem(m, n, k, qa.format, sb.format, _out_format(out_dtype))
+    chosen, config = _products_of("grouped", problem, count, kernel, config)
+    assert chosen.grouped is not None
+    result: jax.Array = chosen.grouped.matmul(qa, sb, sizes, config, problem.out_format)
+    return result
+
+
+def _products_of(
+    part: Literal["batched", "grouped"], problem: GemmProblem, count: int, kernel: str | None, config: Any
+) -> tuple[Kernel, Any]:
+    """The kernel that does these products, and its config: the one given, or the first candidate that it admits."""
+    chosen = _default_kernel(problem, part=part) if kernel is None else kernel_named(kernel)
+    products: Products | None = getattr(chosen, part)
+    if products is None:
+        able = [name for name in kernel_names() if getattr(kernel_named(name), part) is not None]
+        remedy = f"use one of {', '.join(able)}"
+        raise UnsupportedError(chosen.name, {"products": part}, "is not what it does in one launch", remedy)
+    check_formats(chosen, problem)
+    check_device(chosen)
+    if config is None:
+        config = next(iter(products.candidates(problem, count)), None)
+    elif not isinstance(config, chosen.config_type):
+        raise ValueError(f"{chosen.name}: config {config!r} is not a {chosen.config_type.__qualname__} of its module")
+    if config is None:
+        values: dict[str, object] = {"m": problem.m, "n": problem.n, "k": problem.k, "count": count}
+        raise UnsupportedError(chosen.name, values, "is a shape that no config does", "pad the operands")
+    products.check(problem, count, config)
+    return chosen, config
 
 
 def matmul_with(kernel: Kernel, epilogue: Epilogue | None) -> Callable[..., jax.Array]:
@@ -154,6 +233,10 @@ def gemm_quantized(
 def _problem(a: QuantizedArray, b: QuantizedArray | ShuffledWeights, out_dtype: Any) -> GemmProblem:
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"gemm: a has shape {a.shape} and b {b.shape}: their K, the second axis of each, differ")
+    return GemmProblem(a.shape[0], b.shape[0], a.shape[1], a.format, b.format, _out_format(out_dtype))
+
+
+def _out_format(out_dtype: Any) -> str:
     try:
         dtype = None if out_dtype is None else np.dtype(out_dtype)  # NumPy takes None for float64
     except TypeError:
@@ -161,7 +244,7 @@ def _problem(a: QuantizedArray, b: QuantizedArray | ShuffledWeights, out_dtype: 
     if dtype not in _OUT_FORMAT_OF:
         known = ", ".join(map(str, _OUT_FORMAT_OF))
         raise ValueError(f"gemm: out_dtype {out_dtype if dtype is None else dtype} is not one of {known}")
-    return GemmProblem(a.shape[0], b.shape[0], a.shape[1], a.format, b.format, _OUT_FORMAT_OF[dtype])
+    return _OUT_FORMAT_OF[dtype]
 
 
 def as_given(operand: QuantizedArray | ShuffledWeights) -> jax.Array | QuantizedArray | ShuffledWeights:
@@ -172,14 +255,15 @@ def as_given(operand: QuantizedArray | ShuffledWeights) -> jax.Array | Quantized
     return operand.codes if plain else operand
 
 
-def _default_kernel(problem: GemmProblem, epilogue: Epilogue | None = None) -> Kernel:
+def _default_kernel(problem: GemmProblem, epilogue: Epilogue | None = None, part: str = "matmul") -> Kernel:
+    """The first of the device's own for these formats that has the epilogue, and the `part` of a `Kernel`."""
     arch = arch_of(default_device())
     for name in _DEFAULTS.get(arch, _PORTABLE):
         kernel = kernel_named(name)
-        finishes = epilogue is None or kernel.matmul_epilogue is not None
+        finishes = getattr(kernel, part) and (epilogue is None or kernel.matmul_epilogue is not None)
         if finishes and accepts(kernel, problem) and (kernel.max_m is None or problem.m <= kernel.max_m):
             return kernel
-    here = [kernel for kernel in map(kernel_named, kernel_names()) if kernel.arch in ("any", arch)]
+    here = [k for k in map(kernel_named, kernel_names()) if k.arch in ("any", arch) and getattr(k, part)]
     if epilogue is not None:
         here = [kernel for kernel in here if kernel.matmul_epilogue is not None]
     able = ", ".join(kernel.name for kernel in here if accepts(kernel, problem)) or "none"

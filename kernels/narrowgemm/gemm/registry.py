@@ -35,6 +35,23 @@ _MODULES = {
 
 
 @dataclass(frozen=True)
+class Products:
+    """How a kernel does many products in one launch: a batch of one shape, or groups of rows of A, each with its B.
+
+    matmul:     batch: (a, b, config, out_format, interpret=False) -> (count, m, n) of two `Stack`s.
+                groups: (a, b, sizes, config, out_format, interpret=False) -> (m, n) of a `QuantizedArray` (m, k), a
+                `Stack` and INT32 sizes (count,); rows beyond the last group are zero.
+    check:      (problem, count, config) -> None; raises UnsupportedError. `problem` is one product of a batch, or all
+                rows of A with one of B.
+    candidates: (problem, count) -> configs worth trying, best guess first.
+    """
+
+    matmul: Callable[..., Any]
+    check: Callable[[GemmProblem, int, Any], None]
+    candidates: Callable[[GemmProblem, int], Sequence[Any]]
+
+
+@dataclass(frozen=True)
 class Kernel:
     """One way to do a GEMM.
 
@@ -56,6 +73,7 @@ class Kernel:
     check_epilogue: (problem, config, epilogue) -> None; raises UnsupportedError where a config that `check` admits has
                  no room for the epilogue; None: each has.
     max_m:       the most rows of A, for a kernel that is made for few; None: any number.
+    batched, grouped: how it does many products in one launch; None: it cannot.
     """
 
     name: str
@@ -73,6 +91,8 @@ class Kernel:
     matmul_epilogue: Callable[..., Any] | None = None
     check_epilogue: Callable[[GemmProblem, Any, Any], None] | None = None
     max_m: int | None = None
+    batched: Products | None = None
+    grouped: Products | None = None
 
     def prepared(self, b: Any) -> Any:
         """A quantised `b` as `matmul` takes it."""

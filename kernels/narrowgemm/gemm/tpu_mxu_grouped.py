@@ -1,8 +1,8 @@
 """C[r] = A[r]·B[g(r)]ᵀ on a TPU: rows of A in consecutive groups of any size, each with its own B (mixture of experts).
 
 A (M×K): BF16, FP8 or int8, K contiguous, K a multiple of 128, for int8 below 2^17; its rows 0 … sizes[0]−1 belong to
-group 0, the next sizes[1] to group 1, and so on; sizes may be zero and sum to at most M. B (G×N×K). C (M×N): rows
-beyond the last group are zero.
+group 0, the next sizes[1] to group 1, and so on; sizes may be zero and sum to at most M. B (G×N×K). C (M×N): a group's
+rows times its factor, in FP32; rows beyond the last group are zero.
 
 The grid visits each pair of a row tile and a group that has rows in it, in order, so that the visits of a row tile
 follow each other and its result stays in VMEM until the last: a visit stores the rows of its own group and leaves the
@@ -14,6 +14,7 @@ The idea of visits follows MegaBlocks (Gale et al., arXiv:2211.15841) as JAX's P
 """
 
 import functools
+from dataclasses import replace
 from typing import Any
 
 import jax
@@ -22,17 +23,36 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from narrowgemm.formats.quantize import QuantizedArray
 from narrowgemm.formats.spec import format_named
+from narrowgemm.formats.stack import Stack
 from narrowgemm.gemm import _mosaic_tpu
-from narrowgemm.gemm._tpu_mxu import VMEM_BYTES, Config, accumulator_dtype, check_sum, multiply_tile
+from narrowgemm.gemm._tpu_mxu import (
+    VMEM_BYTES,
+    Config,
+    accumulator_dtype,
+    candidates,
+    check,
+    check_sum,
+    multiply_tile,
+)
+from narrowgemm.gemm.registry import Products
+from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div
 
 
 def matmul(
-    a: jax.Array, b: jax.Array, sizes: jax.Array, config: Config, out_format: str, interpret: bool = False
+    a: jax.Array,
+    b: jax.Array,
+    sizes: jax.Array,
+    config: Config,
+    out_format: str,
+    interpret: bool = False,
+    scales: jax.Array | None = None,
 ) -> jax.Array:
     """a (M×K), b (G×N×K), sizes (G,) of INT32 as an M×N array of `out_format`; K is a multiple of `config.tile_k`.
 
+    scales: (G,) FP32, a factor of each group's product; None: 1.
     Raises ValueError for shapes that do not fit each other or the config, UnsupportedError where a sum of int8
     products might not be exact.
     """
@@ -47,7 +67,7 @@ def matmul(
         name="tpu_mxu_grouped",
         out_shape=jax.ShapeDtypeStruct((m, n), format_named(out_format).element.dtype),
         grid_spec=pltpu.PrefetchScalarGridSpec(
-            num_scalar_prefetch=4,
+            num_scalar_prefetch=5,
             grid=(ceil_div(n, config.tile_n), visits, steps),
             in_specs=[
                 pl.BlockSpec((config.tile_m, config.tile_k), lambda _j, v, s, tile, *_: (tile[v], s)),
@@ -61,7 +81,8 @@ def matmul(
         ),
         interpret=_mosaic_tpu.interpret_params(interpret),
     )
-    out: jax.Array = call(*plan_visits(sizes, m, config.tile_m, visits), a, b)
+    factors = jnp.ones(groups, jnp.float32) if scales is None else scales
+    out: jax.Array = call(*plan_visits(sizes, m, config.tile_m, visits), factors, a, b)
     return out
 
 
@@ -93,6 +114,7 @@ def _body(
     group: Any,
     offsets: Any,
     used: Any,
+    factors: Any,
     a: Any,
     b: Any,
     out: Any,
@@ -118,4 +140,24 @@ def _body(
         mine = (rows >= offsets[group[visit]]) & (rows < offsets[group[visit] + 1])
         is_first = (visit == 0) | (tile[visit] != tile[jnp.maximum(visit, 1) - 1])
         others = jnp.where(is_first, jnp.zeros_like(out), out[...])
-        out[...] = jnp.where(mine, accumulator[...].astype(out.dtype), others)
+        result = accumulator[...].astype(jnp.float32) * factors[group[visit]]
+        out[...] = jnp.where(mine, result.astype(out.dtype), others)
+
+
+def grouped(name: str) -> Products:
+    """What the registry holds of groups of the kernel `name`."""
+
+    def multiply(
+        a: QuantizedArray, b: Stack, sizes: jax.Array, config: Config, out_format: str, interpret: bool = False
+    ) -> jax.Array:
+        scales = b.scales() if a.tensor_scale is None else b.scales() * a.tensor_scale
+        return matmul(a.codes, b.codes, sizes, config, out_format, interpret, scales)
+
+    def check_of(problem: GemmProblem, count: int, config: Config) -> None:
+        del count
+        check(name, problem, config)
+
+    def candidates_of(problem: GemmProblem, count: int) -> list[Config]:
+        return candidates(name, replace(problem, m=ceil_div(problem.m, count)))
+
+    return Products(multiply, check_of, candidates_of)
