@@ -216,7 +216,7 @@ def test_an_interrupted_search_leaves_whole_rows_and_tells_what_it_tried(
     offer: Callable[..., Kernel], run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offer(QUICK, SLOW)
-    plain = tuning._short_time_s
+    plain = tuning.short_time_s
     calls = iter(range(100))
 
     def interrupted(*arguments: Any) -> float:
@@ -225,7 +225,7 @@ def test_an_interrupted_search_leaves_whole_rows_and_tells_what_it_tried(
         return plain(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tuning, "_short_time_s", interrupted)
+        patch.setattr(tuning, "short_time_s", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run()
     assert len(_rows(tmp_path)) == 1

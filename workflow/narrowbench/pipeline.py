@@ -4,6 +4,7 @@ import hashlib
 import os
 import sys
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import yaml
 from narrowbench.config import CONFIGS, ROOT, Campaign, load_campaign, load_suite, parse
 from narrowbench.errors import ConfigError
 from narrowbench.measure.devices import LocalDevice, local_devices
-from narrowbench.measure.provenance import kernel_sha256
+from narrowbench.measure.named import kernel_sha256, module_of
 from narrowbench.sources import sources_sha256
 from narrowgemm.errors import unknown_name
 from narrowgemm.gemm.registry import kernel_module
@@ -43,10 +44,12 @@ def _known(campaign: Campaign) -> Campaign:
     """The campaign, if its suites, kernels and targets are known."""
     for suite in campaign.suites():
         load_suite(suite)
-    for entry in campaign.entries():
+    for planned in chain(*campaign.plan.values()):
+        for kernel in planned.kernels:
+            module_of(kernel)
+    for entry in [*campaign.compile, *campaign.space]:
         for kernel in entry.kernels:
             kernel_module(kernel)
-    for entry in [*campaign.compile, *campaign.space]:
         for target in entry.targets:
             target_named(target)
     return campaign

@@ -89,21 +89,51 @@ def check(
     epilogue is the third argument of `launch`, and done to the float64 results too.
     Raises WrongResultError where the result is wrong, and whatever `launch` raises.
     """
+    drawn = draw(problem, distribution, seed)
+    extra = () if epilogue is None else (epilogue,)
+    run = _Poisoned(launch, problem, drawn.quantised[0], prepared(drawn.quantised[1]), *extra)
+    accuracy = judged(problem, drawn, run, epilogue)
+    with _ALONE:
+        launch_s = min(run.timed_s() for _ in range(_GUESSES))
+    return Checked(accuracy, summarize(run.hlo_text), run.compile_s, launch_s)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """Operands to check a result on: A and B as drawn, f32, and quantised; `distribution` is what they are of."""
+
+    distribution: str
+    originals: tuple[jax.Array, jax.Array]
+    quantised: tuple[QuantizedArray, QuantizedArray]
+
+
+def draw(problem: GemmProblem, distribution: str, seed: int) -> Drawn:
+    """Fresh operands of `distribution`, or of the normal one where constant data would hide mistakes."""
     distribution = check_distribution(distribution)
     a, b = originals(problem, distribution, seed, "check", 0)
-    qa, qb = quantised(problem, a, b)
-    run = _Poisoned(launch, problem, qa, prepared(qb), *(() if epilogue is None else (epilogue,)))
+    return Drawn(distribution, (a, b), quantised(problem, a, b))
+
+
+def judged(
+    problem: GemmProblem,
+    drawn: Drawn,
+    run: Callable[[float], tuple[jax.Array, bool]],
+    epilogue: Epilogue | None = None,
+) -> Accuracy:
+    """Compare all of C with float64. `run` multiplies into an output full of the value that it is given.
+
+    It returns that output, and whether it lies where the value was. Raises WrongResultError where the result is wrong.
+    """
     with _ALONE:
         out, is_poisoned = run(math.nan)
-        launch_s = min(run.timed_s() for _ in range(_GUESSES))
-    sums = _compared(problem, out, (qa, qb), (a, b), epilogue)
+    sums = _compared(problem, out, drawn.quantised, drawn.originals, epilogue)
     if sums.not_finite:
         raise WrongResultError(_not_finite(out, run(0.0)[0], sums.not_finite))
     share = None if epilogue is None or not sums.exact_square else math.sqrt(sums.product_square / sums.exact_square)
-    allowed = tolerance(problem, 1.0 if is_one_sided(distribution) else None, share)
+    allowed = tolerance(problem, 1.0 if is_one_sided(drawn.distribution) else None, share)
     accuracy = _accuracy(problem, sums, allowed, is_poisoned)
     _judge(accuracy, sums)
-    return Checked(accuracy, summarize(run.hlo_text), run.compile_s, launch_s)
+    return accuracy
 
 
 class _Poisoned:

@@ -10,7 +10,8 @@ from narrowbench.measure.accuracy import Checked, check
 from narrowbench.measure.bench import Bench
 from narrowbench.measure.epilogues import bytes_of, drawn
 from narrowbench.measure.launches import rotation_sets, workload_of
-from narrowbench.measure.operands import check_distribution, drawn_as, operand_sets, toggles
+from narrowbench.measure.operands import check_distribution, drawn_as, operand_sets
+from narrowbench.measure.operands import toggles as counted_toggles
 from narrowbench.measure.timing import Workload
 from narrowbench.store.rows import Accuracy, Compiled, GemmCase, Toggles
 from narrowgemm.formats.quantize import QuantizedArray
@@ -57,8 +58,7 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
         bench.passed[same] = check(launch, problem, case.distribution, case.seed, kernel.prepared, epilogue)
     checked = bench.passed[same]
     sets = prepared_sets(kernel, problem, case.distribution, case.seed, sizes.sets, case.epilogue)
-    as_drawn = drawn_as(case.distribution)
-    is_ordered = as_drawn != case.distribution
+    toggles, drawn_toggles = told_toggles(case)
     return Prepared(
         workload=workload_of(
             launch, sets, sizes.set_bytes, sizes.result_bytes, bench.device.platform, checked.launch_s
@@ -67,15 +67,24 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
         compiled=compiled_of(checked),
         config=asdict(config),
         tuned_table_sha256=tuned_table_sha256,
-        toggles=_toggles(case, case.distribution) if case.mode == "sustained" else None,
-        drawn_toggles=_toggles(case, as_drawn) if case.mode == "sustained" and is_ordered else None,
+        toggles=toggles,
+        drawn_toggles=drawn_toggles,
     )
+
+
+def told_toggles(case: GemmCase) -> tuple[Toggles | None, Toggles | None]:
+    """Of a sustained case's operands, and of ordered ones as they were drawn; None for what a row does not tell."""
+    if case.mode != "sustained":
+        return None, None
+    as_drawn = drawn_as(case.distribution)
+    is_ordered = as_drawn != case.distribution
+    return _toggles(case, case.distribution), _toggles(case, as_drawn) if is_ordered else None
 
 
 def _toggles(case: GemmCase, distribution: str) -> Toggles:
     """Of the case's first set, drawn again: what the kernel was handed may be packed in its own way."""
     (first,) = operand_sets(case.problem, distribution, case.seed, 1)
-    a, b = toggles(case.problem, first)
+    a, b = counted_toggles(case.problem, first)
     return Toggles(a_along_k=a.along_k, a_along_rows=a.along_rows, b_along_k=b.along_k, b_along_rows=b.along_rows)
 
 
@@ -110,6 +119,13 @@ def admitted(
     check_device(kernel)
     if epilogue != NO_EPILOGUE:
         check_epilogue(kernel, epilogue)
+    return sizes_of(problem, cache, bench, epilogue)
+
+
+def sizes_of(
+    problem: GemmProblem, cache: Literal["rotated", "warm"], bench: Bench, epilogue: str = NO_EPILOGUE
+) -> Sizes:
+    """Sizes of a problem with its epilogue. Raises UnsupportedError for a rotation that cannot be had."""
     a, b = format_named(problem.a_format), format_named(problem.b_format)
     set_bytes = a.storage_bytes(problem.m, problem.k) + b.storage_bytes(problem.n, problem.k)
     set_bytes += bytes_of(epilogue, problem)

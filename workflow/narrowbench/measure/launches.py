@@ -23,7 +23,7 @@ _MOST_UNROLLED = 64
 #: Calls of single launches in flight: enough to bridge a hiccup of the host, and no memory to speak of.
 _MOST_IN_FLIGHT = 32
 #: Results of calls in flight may take this much memory.
-_RESULT_BYTES = 4 * 2**30
+RESULT_BYTES = 4 * 2**30
 #: More operand sets than this take longer to make than to measure.
 _MOST_SETS = 4096
 
@@ -79,10 +79,15 @@ def workload_of(
         return _workload(launch, sets, set_bytes, unroll=1, in_flight=1, platform=platform)
     if launch_s is None:
         launch_s = probe_call_s(_workload(launch, sets[:1], set_bytes, unroll=1, in_flight=8, platform=platform))
-    unroll = min(_MOST_UNROLLED, math.ceil(_CALL_S / launch_s), max(1, _RESULT_BYTES // (2 * result_bytes)))
-    fitting = _RESULT_BYTES // (unroll * result_bytes)
-    in_flight = max(2, min(fitting, math.ceil(_AHEAD_S / (unroll * launch_s))))
+    unroll, in_flight = calls_of(launch_s, result_bytes)
     return _workload(launch, sets, set_bytes, unroll, in_flight, platform)
+
+
+def calls_of(launch_s: float, result_bytes: int = 1) -> tuple[int, int]:
+    """Launches in one call, and calls in flight, for a launch that takes so long; `result_bytes`: what each leaves."""
+    unroll = min(_MOST_UNROLLED, math.ceil(_CALL_S / launch_s), max(1, RESULT_BYTES // (2 * result_bytes)))
+    fitting = RESULT_BYTES // (unroll * result_bytes)
+    return unroll, max(2, min(fitting, math.ceil(_AHEAD_S / (unroll * launch_s))))
 
 
 def _workload(
@@ -126,7 +131,7 @@ def workload_of_compiled(
     so short launches need a timer of the device.
     """
     leaves = [jax.tree.leaves(operands) for operands in sets]
-    fitting = min(_MOST_IN_FLIGHT, _RESULT_BYTES // result_bytes)
+    fitting = min(_MOST_IN_FLIGHT, RESULT_BYTES // result_bytes)
     return Workload(
         enqueue=lambda call: function(*leaves[call % len(leaves)]),
         wait=jax.block_until_ready,

@@ -14,9 +14,9 @@ from pathlib import Path
 from narrowbench.config import ROOT
 from narrowbench.measure import nvidia
 from narrowbench.measure.devices import LocalDevice
+from narrowbench.measure.named import baseline_packages, kernel_sha256, module_of
 from narrowbench.sources import sources_sha256
 from narrowbench.store.rows import Provenance
-from narrowgemm.gemm.registry import kernel_module
 
 #: Packages whose versions are named in a row; the environment's digest covers all the others.
 _NAMED = (
@@ -30,12 +30,9 @@ _NAMED = (
     "numpy",
     "scipy",
     "nvidia-ml-py",
-    "nvidia-cublas",
-    "nvidia-cublas-cu12",
+    *baseline_packages(),
 )
 
-#: What a kernel is found through and described with: new kernels change these and leave the others as they are.
-_DISPATCH = ("narrowgemm", "narrowgemm.gemm", "narrowgemm.gemm.api", "narrowgemm.gemm.registry")
 #: Of a checkout, for `git status`.
 _SOURCES = ("--untracked-files=no", "--", ".", ":!figures", ":!paper")
 
@@ -50,7 +47,7 @@ def provenance_of(device: LocalDevice, modules: Iterable[str], kernel: str | Non
         host_hash=nvidia.short_hash(platform.node()),
         git_commit=commit,
         git_dirty=is_dirty,
-        sources_sha256=sources_sha256([*modules, *([kernel_module(kernel)] if kernel else [])]),
+        sources_sha256=sources_sha256([*modules, *([module_of(kernel)] if kernel else [])]),
         kernel_sha256=kernel_sha256(kernel) if kernel else None,
         environment_sha256=environment_sha256(),
         versions=_versions(device),
@@ -74,12 +71,6 @@ def command_line(arguments: Sequence[str]) -> str:
     """The command without the folders of its user: the program's name, and paths from the checkout or by their name."""
     program, *rest = arguments or ["python"]
     return " ".join([Path(program).name, *(_without_folders(argument) for argument in rest)])
-
-
-@cache
-def kernel_sha256(kernel: str) -> str:
-    """Digest of the code that is the kernel called `kernel`: another one means that its times are no longer known."""
-    return sources_sha256([kernel_module(kernel)], without=_DISPATCH)
 
 
 @cache

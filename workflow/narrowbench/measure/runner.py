@@ -22,10 +22,17 @@ from narrowbench.errors import ConfigError
 from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.measure.gemm import Prepared, prepare
+from narrowbench.measure.named import (
+    can_be_prepared_beside,
+    formats_of,
+    is_of_another_library,
+    kernel_sha256,
+    module_of,
+)
 from narrowbench.measure.progress import say, telling
-from narrowbench.measure.provenance import kernel_sha256
 from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
+from narrowbench.measure.vendor.prepared import prepare_baseline
 from narrowbench.models.statistics import paired_ratio
 from narrowbench.names import INTERLEAVED
 from narrowbench.store import jsonl
@@ -33,7 +40,6 @@ from narrowbench.store.counters import CountersCase
 from narrowbench.store.rows import CompileCase, GemmCase, Mode, RoofCase, Row, TuningCase
 from narrowbench.store.space import SpaceCase
 from narrowgemm.errors import unknown_name
-from narrowgemm.gemm.registry import kernel_module, kernel_named
 from narrowgemm.problem import NO_EPILOGUE
 from narrowgemm.slug import slugged
 from narrowgemm.tune import table
@@ -121,7 +127,7 @@ def run_job(
     """
     settings = campaign.settings(device.device_class, kernel, suite)
     if not settings:
-        kernel_module(kernel)
+        module_of(kernel)
         load_suite(suite)
         planned = ", ".join(" × ".join(job) for job in campaign.jobs(device.device_class)) or "nothing"
         raise ConfigError(
@@ -270,8 +276,7 @@ def run_tasks(
 
 def case_of(kernel: str, suite: str, shape: Shape, setting: Setting, seed: int) -> GemmCase:
     """One case of a plan; formats that it leaves open are the kernel's first."""
-    chosen = kernel_named(kernel)
-    a_format, b_format = setting.operands or (chosen.a_formats[0], chosen.b_formats[0])
+    a_format, b_format = setting.operands or formats_of(kernel)
     return GemmCase(
         kernel=kernel,
         suite=suite,
@@ -378,16 +383,12 @@ def _task(cases: Sequence[GemmCase], session: str | None) -> Task:
         except Exception as error:
             return [*rows, *(failure(case, bench.device, error) for case, _ in good)]
 
-    return Task(" against ".join(name_of(case) for case in cases), prepare_all, measure, _can_be_prepared_beside(cases))
-
-
-def _can_be_prepared_beside(cases: Sequence[GemmCase]) -> bool:
-    """Whether these are the GPU's own kernels: XLA times its choices while it compiles, and must do so undisturbed."""
-    return all(kernel_named(case.kernel).arch in ("hopper", "blackwell") for case in cases)
+    beside = all(can_be_prepared_beside(case.kernel) for case in cases)
+    return Task(" against ".join(name_of(case) for case in cases), prepare_all, measure, beside)
 
 
 def _prepared(case: GemmCase, bench: Bench) -> Prepared | Exception:
     try:
-        return prepare(case, bench)
+        return prepare_baseline(case, bench) if is_of_another_library(case.kernel) else prepare(case, bench)
     except Exception as error:
         return error

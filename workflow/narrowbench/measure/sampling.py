@@ -12,7 +12,7 @@ from statistics import median
 
 import numpy as np
 
-from narrowbench.config import BurstSettings, CrossCheckSettings, SustainedSettings
+from narrowbench.config import BurstSettings, CrossCheckSettings, SustainedSettings, TuningSettings
 from narrowbench.measure.clocks import Poller, Reading, Source, fault_of_burst, is_flat
 from narrowbench.measure.energy import Window
 from narrowbench.measure.meters import Meter, MeterError
@@ -121,6 +121,15 @@ def sustained(
             sampled.readings = [r for train in sampled.kept for r in poller.between(train.start_s, train.end_s)]
         _check_device_time(found, workloads, timer)
     return found, stopping.record(verdict)
+
+
+def short_time_s(workload: Workload, timer: Timer, settings: TuningSettings) -> float:
+    """Seconds of one launch, to choose by: the median of a few short trains."""
+    call_s = probe_call_s(workload)
+    warm_up_calls, calls = math.ceil(settings.warm_up_s / call_s), max(1, round(settings.train_s / call_s))
+    plan = TrainPlan(settings.idle_s, warm_up_calls, calls)
+    trains = [timer.train(workload, plan, lambda: None) for _ in range(settings.trains)]
+    return median(train.device_s or train.wall_s for train in trains)
 
 
 def timing_of(

@@ -51,12 +51,16 @@ class TrainPlan:
 
 @dataclass(frozen=True)
 class Train:
-    """One train as it was run. Times are of `time.perf_counter`; `device_s` is of one launch, None without CUPTI."""
+    """One train as it was run. Times are of `time.perf_counter`.
+
+    device_s, kernels: device time of one launch, and what the device ran for it; None and nothing without CUPTI.
+    """
 
     launches: int
     start_s: float
     end_s: float
     device_s: float | None
+    kernels: tuple[str, ...] = ()
 
     @property
     def wall_s(self) -> float:
@@ -108,7 +112,10 @@ class CuptiTimer:
             start_s, end_s = _run_train(workload, plan, midway)
         launches = plan.calls * workload.launches_per_call
         unmeasured = plan.warm_up_calls * workload.launches_per_call
-        return Train(launches, start_s, end_s, device_s_of_launch(collection.records, unmeasured, launches))
+        records = collection.records
+        device_s = device_s_of_launch(records, unmeasured, launches)
+        names = tuple(record.name for record in records[: len(records) // (unmeasured + launches)])
+        return Train(launches, start_s, end_s, device_s, names)
 
     def close(self) -> None:
         self._cupti.detach()

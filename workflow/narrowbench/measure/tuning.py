@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from narrowbench.config import Protocol, TuningSettings, load_suite
+from narrowbench.config import Protocol, load_suite
 from narrowbench.measure.accuracy import WrongResultError, check
 from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
@@ -31,8 +31,8 @@ from narrowbench.measure.launches import compile_launch, workload_of_compiled
 from narrowbench.measure.operands import operand_shapes
 from narrowbench.measure.recording import failure, row_of
 from narrowbench.measure.runner import JobReport, Task, missing, run_tasks
-from narrowbench.measure.sampling import Sampled, burst
-from narrowbench.measure.timing import Timer, Train, TrainPlan, Workload, probe_call_s
+from narrowbench.measure.sampling import Sampled, burst, short_time_s
+from narrowbench.measure.timing import Train, Workload
 from narrowbench.sources import sources_sha256
 from narrowbench.store.rows import Row, StopRule, Trial, Tuning, TuningCase
 from narrowgemm.errors import UnsupportedError
@@ -194,7 +194,7 @@ def _searched(case: TuningCase, means: _Means, bench: Bench, trials: list[Trial]
 
     def time_s(config: Any) -> float:
         means.trying.write_text(f"{case.kernel} {problem} {config}\n", encoding="utf-8")
-        return _short_time_s(workload(config), bench.timer, settings)
+        return short_time_s(workload(config), bench.timer, settings)
 
     try:
         found = search(problem, kernel, time_s, case.top)
@@ -231,15 +231,6 @@ def _best(
         prepared = Prepared(workload, checked.accuracy, compiled_of(checked), asdict(config), None)
         return row_of(case, prepared, sampled, stop, bench, others, None)
     raise WrongResultError(f"none of the {len(finalists)} fastest configs is right; the first: {trials[0].reason}")
-
-
-def _short_time_s(workload: Workload, timer: Timer, settings: TuningSettings) -> float:
-    """Seconds of one launch: the median of a few short trains."""
-    call_s = probe_call_s(workload)
-    warm_up_calls, calls = math.ceil(settings.warm_up_s / call_s), max(1, round(settings.train_s / call_s))
-    plan = TrainPlan(settings.idle_s, warm_up_calls, calls)
-    trains = [timer.train(workload, plan, lambda: None) for _ in range(settings.trains)]
-    return median(train.device_s or train.wall_s for train in trains)
 
 
 def _median_s(trains: Sequence[Train]) -> float | None:
