@@ -10,7 +10,7 @@ from snakemake.cli import get_argument_parser
 
 from narrowbench import pipeline, sources
 from narrowbench.config import ROOT
-from narrowbench.measure import provenance
+from narrowbench.measure import named
 from narrowgemm.gemm.registry import kernel_names
 from narrowgemm.tune import table
 
@@ -96,7 +96,7 @@ def test_the_default_profile_lets_one_job_measure_at_a_time():
 def test_naming_another_kernel_changes_no_kernels_code():
     """A new kernel is listed in the registry, which every kernel imports."""
     skipped = {"narrowgemm.gemm.registry", "narrowgemm.gemm.api", "narrowgemm.gemm", "narrowgemm"}
-    assert set(provenance._DISPATCH) == skipped
+    assert set(named._DISPATCH) == skipped
     assert "narrowgemm.gemm.registry" in sources.closure(["narrowgemm.gemm.xla_dot"])
     own = sources.closure(["narrowgemm.gemm.xla_dot"], skipped)
     assert "narrowgemm.formats.quantize" in own

@@ -22,6 +22,13 @@ FORMATS = {
     "hopper_wgmma_fp8": ("fp8_e4m3", "fp8_e4m3"),
     "hopper_wgmma_w4a8": ("fp8_e4m3", "mxfp4"),
 }
+#: Of baselines that the synthetic devices did not measure.
+OTHER_LIBRARIES = {
+    "cublaslt_bf16": ("bf16", "bf16"),
+    "cublaslt_fp8_e4m3": ("fp8_e4m3", "fp8_e4m3"),
+    "torch_scaled_mm_fp8_e4m3": ("fp8_e4m3", "fp8_e4m3"),
+    "triton_persistent_fp8_e4m3": ("fp8_e4m3", "fp8_e4m3"),
+}
 RATES = {"f32": 50e12, "bf16": 800e12, "fp8_e4m3": 1500e12}
 HOPPER_CONFIG = {
     "tile_m": 128,
@@ -127,7 +134,7 @@ def gemm_row(
     **changes: Any,
 ) -> Row:
     """A measured row whose time is that of the slower roof, a little more in sustained mode."""
-    a_format, b_format = FORMATS[kernel]
+    a_format, b_format = (FORMATS | OTHER_LIBRARIES)[kernel]
     m, n, k = shape
     speed, bandwidth, _, _ = DEVICES[device]
     problem = GemmProblem(m, n, k, a_format, b_format)

@@ -46,6 +46,31 @@ def test_narrow_weights_are_held_against_the_format_of_their_activations(make_ro
     assert found.baseline.kernel == "xla_dot_fp8_e4m3"
 
 
+def _as_fast(row: Row, seconds: float) -> Row:
+    assert row.timing is not None
+    samples_s = [seconds * (1 + 1e-3 * number) for number in range(len(row.timing.samples_s))]
+    return row.model_copy(update={"timing": row.timing.model_copy(update={"samples_s": samples_s})})
+
+
+@pytest.mark.parametrize(
+    ("fastest", "times_s"),
+    [
+        ("xla_dot_fp8_e4m3", [1.0e-3, 1.1e-3, 1.2e-3, 1.3e-3]),
+        ("cublaslt_fp8_e4m3", [1.0e-3, 0.9e-3, 1.2e-3, 1.3e-3]),
+        ("torch_scaled_mm_fp8_e4m3", [1.0e-3, 0.9e-3, 0.8e-3, 1.3e-3]),
+        ("triton_persistent_fp8_e4m3", [1.0e-3, 0.9e-3, 0.8e-3, 0.7e-3]),
+    ],
+)
+def test_the_baseline_is_the_fastest_of_all_libraries_case_by_case(
+    fastest: str, times_s: list[float], make_row: Make
+) -> None:
+    names = ("xla_dot_fp8_e4m3", "cublaslt_fp8_e4m3", "torch_scaled_mm_fp8_e4m3", "triton_persistent_fp8_e4m3")
+    theirs = [_as_fast(make_row(name), time_s) for name, time_s in zip(names, times_s, strict=True)]
+    in_bf16 = _as_fast(make_row("cublaslt_bf16"), 1e-4)
+    (found,) = speed_ups(_frame(make_row("hopper_wgmma_fp8"), *theirs, in_bf16))
+    assert found.baseline.kernel == fastest
+
+
 def test_too_few_samples_give_no_ratio(make_row: Make) -> None:
     row = make_row("hopper_wgmma_fp8")
     assert row.timing is not None

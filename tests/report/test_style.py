@@ -7,12 +7,12 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from narrowbench.measure import named
 from narrowbench.report import kernels, style
-from narrowgemm.gemm.registry import kernel_names
 
 
-def test_every_kernel_of_the_registry_has_a_style() -> None:
-    assert set(kernel_names()) <= set(kernels.KERNELS)
+def test_everything_that_can_be_measured_has_a_style() -> None:
+    assert set(named.names()) <= set(kernels.KERNELS)
 
 
 def test_baselines_are_those_of_vendors_and_compilers() -> None:

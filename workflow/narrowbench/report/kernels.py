@@ -46,9 +46,9 @@ KERNELS: dict[str, KernelStyle] = {
             "xla_scaled_dot_mxfp8": (FP8_BLOCK, "H"),
             "xla_scaled_dot_nvfp4": (FP4, "+"),
             "cublaslt_bf16": (BF16, "1"),
-            "cublaslt_fp8": (FP8, "2"),
-            "torch_scaled_mm_fp8": (FP8, "d"),
-            "triton_fp8": (FP8, "8"),
+            "cublaslt_fp8_e4m3": (FP8, "2"),
+            "torch_scaled_mm_fp8_e4m3": (FP8, "d"),
+            "triton_persistent_fp8_e4m3": (FP8, "8"),
         },
     ),
     **_styles(

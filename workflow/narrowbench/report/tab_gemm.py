@@ -28,7 +28,7 @@ def table(material: Material) -> Table:
         Column("baseline", "baseline"),
         Column("pairing", "samples"),
         scaled("sm_clock_hz", "clock", "Hz", 9),
-        Column("hlo_calls", "what XLA ran"),
+        Column("hlo_calls", "what ran"),
     ]
     lines = timed(material.origin("record"))
     ratios = {comparison.line.name: comparison for comparison in speed_ups(lines)}

@@ -206,7 +206,10 @@ class Accuracy(Strict):
 class Compiled(Strict):
     """What the compiler made of it: library calls of the HLO, and resources of our own machine code where known."""
 
-    hlo_calls: list[str] = Field(description="custom calls and dot fusions of the compiled HLO, in order, each once")
+    hlo_calls: list[str] = Field(
+        description="custom calls and dot fusions of the compiled HLO, in order, each once; of a baseline that XLA did "
+        "not compile the kernels that the device ran"
+    )
     upcast: bool | None = Field(
         description="whether operands were widened before the multiply; null where it cannot be told"
     )
