@@ -156,7 +156,7 @@ def test_campaigns_measure_every_baseline_beside_our_kernels() -> None:
 
 def test_another_version_of_the_library_makes_its_times_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     before = {name: named.kernel_sha256(name) for name in named.names()}
-    monkeypatch.setattr(named, "_version", lambda package: "99" if package == "torch" else "absent")
+    monkeypatch.setattr(named, "version_of", lambda package: "99" if package == "torch" else None)
     named.kernel_sha256.cache_clear()
     changed = {name for name in named.names() if named.kernel_sha256(name) != before[name]}
     monkeypatch.undo()

@@ -16,6 +16,7 @@ from rich.markup import escape
 from narrowbench.config import CONFIGS, ROOT, load_protocol
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.meters import open_meter
+from narrowbench.measure.named import version_of
 from narrowbench.measure.provenance import git_state
 
 State = Literal["yes", "no", "note"]
@@ -68,6 +69,14 @@ def _packages() -> Iterator[Finding]:
     for extra, purpose in {"aot": "compiling for absent GPUs", "dev": "tests and checks"}.items():
         pins = project["optional-dependencies"][extra]
         yield _pins(f"extra {extra}, for {purpose}", pins, f"pip install -e '.[{extra}]'")
+    yield _other_libraries()
+
+
+def _other_libraries() -> Finding:
+    """Packages whose GEMMs are baselines beside XLA's, on a GPU."""
+    found = {name: version_of(name) for name in ("nvmath-python", "torch", "triton")}
+    told = ", ".join(f"{name} {version or 'absent'}" for name, version in found.items())
+    return Finding("baselines of other libraries, on a GPU", "yes" if all(found.values()) else "note", told)
 
 
 def _pins(topic: str, pins: list[str], remedy: str) -> Finding:

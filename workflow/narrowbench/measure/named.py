@@ -95,7 +95,7 @@ def kernel_sha256(name: str) -> str:
     sources = sources_sha256([module_of(name)], without=_DISPATCH)
     if name not in _BASELINES:
         return sources
-    versions = "\n".join(f"{package}=={_version(package)}" for package in _BASELINES[name].packages)
+    versions = "\n".join(f"{package}=={version_of(package)}" for package in _BASELINES[name].packages)
     return hashlib.sha256(f"{sources}\n{versions}\n".encode()).hexdigest()
 
 
@@ -104,8 +104,9 @@ def baseline_packages() -> tuple[str, ...]:
     return tuple(sorted({package for vendor in _BASELINES.values() for package in vendor.packages}))
 
 
-def _version(package: str) -> str:
+def version_of(package: str) -> str | None:
+    """The installed version of a package; None where it is not installed."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "absent"
+        return None

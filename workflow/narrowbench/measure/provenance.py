@@ -14,7 +14,7 @@ from pathlib import Path
 from narrowbench.config import ROOT
 from narrowbench.measure import nvidia
 from narrowbench.measure.devices import LocalDevice
-from narrowbench.measure.named import baseline_packages, kernel_sha256, module_of
+from narrowbench.measure.named import baseline_packages, kernel_sha256, module_of, version_of
 from narrowbench.sources import sources_sha256
 from narrowbench.store.rows import Provenance
 
@@ -84,11 +84,7 @@ def environment_sha256() -> str:
 @cache
 def _versions(device: LocalDevice) -> dict[str, str]:
     versions = {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    for name in _NAMED:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
+    versions |= {name: found for name in _NAMED if (found := version_of(name)) is not None}
     if device.platform == "cuda":
         versions |= nvidia.driver_versions()
     return versions

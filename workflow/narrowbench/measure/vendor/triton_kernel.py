@@ -24,7 +24,7 @@ def tile_place(tile, tiles_m, tiles_n, BAND: tl.constexpr):
 
 
 @triton.jit
-def matmul(
+def triton_persistent_fp8_e4m3(
     a_tiles,
     b_tiles,
     c_tiles,

@@ -158,7 +158,7 @@ def _open(problem: GemmProblem) -> TritonPersistent:
     torch, triton, descriptor = _load()
     from narrowbench.measure.vendor import triton_kernel
 
-    return TritonPersistent(problem, torch, triton, descriptor, triton_kernel.matmul)
+    return TritonPersistent(problem, torch, triton, descriptor, triton_kernel.triton_persistent_fp8_e4m3)
 
 
 BASELINES = (
