@@ -194,7 +194,7 @@ def test_a_budget_ends_the_job_between_shapes(
     with monkeypatch.context() as clock:
         clock.setattr(runner, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
         clock.setattr(tuning, "time", SimpleNamespace(monotonic=lambda: 0, perf_counter=time.perf_counter))
-        assert run(budget_s=15.0) == runner.JobReport({"ok": 1}, 0, (f"{KERNEL} 33×256×192",))
+        assert run(budget_s=25.0) == runner.JobReport({"ok": 1}, 0, (f"{KERNEL} 33×256×192",))
     assert run() == runner.JobReport({"ok": 1}, 1, ())
 
 
