@@ -17,7 +17,7 @@ from narrowgemm.formats.quantize import as_quantized, dequantize, quantize
 from narrowgemm.formats.stack import as_stack, dequantized
 from narrowgemm.gemm import _mosaic_gpu, oracle
 from narrowgemm.gemm._hopper_space import Config
-from narrowgemm.gemm.registry import kernel_named, kernel_names
+from narrowgemm.gemm.registry import kernel_named, kernels_of_many, products_of
 from narrowgemm.problem import GemmProblem
 
 SMALL = Config(tile_m=128, tile_n=128, stages=2)
@@ -64,7 +64,7 @@ def test_every_product_of_a_batch_has_its_operands_and_scales(
     count, m, n, k = shape
     a, b = operand(fmt, count, m, k), operand(fmt, count, n, k)
     problem = GemmProblem(m, n, k, fmt, fmt)
-    batched = kernel_named(kernel).batched
+    batched = products_of(kernel, "batched")
     assert batched is not None
     batched.check(problem, count, config)
     run = lambda a, b: batched.matmul(as_stack("a", a), as_stack("b", b), config, "bf16", interpret=True)  # noqa: E731
@@ -76,7 +76,7 @@ def test_every_product_of_a_batch_has_its_operands_and_scales(
 
 
 def interpreted(kernel: str, config: Config, out_format: str = "bf16") -> Any:
-    grouped = kernel_named(kernel).grouped
+    grouped = products_of(kernel, "grouped")
     assert grouped is not None
 
     def run(a: Any, b: Any, sizes: Any) -> Any:
@@ -105,7 +105,7 @@ def test_each_group_of_rows_is_multiplied_by_its_own_operand_without_races(
     fmt, n, k = ("fp8_e4m3" if kernel == FP8 else "bf16"), 200, 144
     a, b = operand(fmt, m, k), operand(fmt, len(sizes), n, k)
     problem = GemmProblem(m, n, k, fmt, fmt, out_format)
-    grouped = kernel_named(kernel).grouped
+    grouped = products_of(kernel, "grouped")
     assert grouped is not None
     grouped.check(problem, len(sizes), config)
     got = interpreted(kernel, config, out_format)(a, b, jnp.asarray(sizes, jnp.int32))
@@ -151,11 +151,11 @@ def test_machine_code_of_many_products_does_not_spill() -> None:
         assert outcome.code.count("UTMASTG") >= (4 if case.products == "batched" else 7)
 
 
-@pytest.mark.parametrize("kernel", [name for name in kernel_names() if kernel_named(name).grouped])
+@pytest.mark.parametrize("kernel", kernels_of_many("grouped"))
 @pytest.mark.parametrize(("m", "count"), [(1, 8), (256, 256), (4096, 256), (32768, 8)])
 def test_candidates_of_many_products_are_admitted(kernel: str, m: int, count: int) -> None:
     chosen = kernel_named(kernel)
-    for products in filter(None, (chosen.batched, chosen.grouped)):
+    for products in filter(None, (products_of(kernel, "batched"), products_of(kernel, "grouped"))):
         problem = GemmProblem(m, 4096, 7168, chosen.a_formats[0], chosen.b_formats[0], "bf16")
         candidates = products.candidates(problem, count)
         assert candidates
@@ -199,7 +199,7 @@ def test_a_devices_own_kernel_does_its_groups(
 ) -> None:
     monkeypatch.setattr(narrowgemm.gemm.api, "arch_of", lambda _: arch)
     problem = GemmProblem(4, 64, 128, fmt, fmt)
-    assert narrowgemm.gemm.api._default_kernel(problem, part="grouped").name == kernel
+    assert narrowgemm.gemm.api._default_kernel(problem, many="grouped").name == kernel
 
 
 def test_what_does_not_fit_is_refused() -> None:
@@ -226,7 +226,7 @@ def test_what_does_not_fit_is_refused() -> None:
 
 
 def test_stores_too_narrow_to_be_cut_by_rows_are_refused() -> None:
-    grouped = kernel_named(FP8).grouped
+    grouped = products_of(FP8, "grouped")
     assert grouped is not None
     problem = GemmProblem(64, 64, 128, "fp8_e4m3", "fp8_e4m3", "fp8_e4m3")
     narrow = Config(64, 64, 4, "n")

@@ -89,7 +89,7 @@ def groups(
     return kernel(a.codes, b.codes, scale_operand(a.tensor_scale), b.scales(), sizes)
 
 
-def batched(name: str) -> Products:
+def _batched(name: str) -> Products:
     """What the registry holds of batches of the kernel `name`."""
 
     def matmul(a: Stack, b: Stack, config: Config, out_format: str, interpret: bool = False) -> jax.Array:
@@ -102,7 +102,7 @@ def batched(name: str) -> Products:
     return Products(matmul, check, functools.partial(candidates_dense, name))
 
 
-def grouped(name: str) -> Products:
+def _grouped(name: str) -> Products:
     """What the registry holds of groups of the kernel `name`."""
 
     def matmul(
@@ -155,9 +155,13 @@ def candidates_groups(kernel: str, problem: GemmProblem, count: int) -> list[Con
         check_groups(name, whole, count, config)
 
     found = []
-    for config in candidates_dense(kernel, each, count):
+    for config in candidates_dense(kernel, each, count, are_ragged=True):
         # Sizes take the room of a stage where there is none beside.
         depths = [stages for stages in (config.stages, config.stages - 1) if stages]
         choices = [replace(config, stages=stages) for stages in depths]
         found += [choice for choice in choices if is_admitted(check, kernel, problem, choice)][:1]
     return found
+
+
+BATCHED = {name: _batched(name) for name in ("hopper_wgmma_bf16", "hopper_wgmma_fp8")}
+GROUPED = {name: _grouped(name) for name in ("hopper_wgmma_bf16", "hopper_wgmma_fp8")}

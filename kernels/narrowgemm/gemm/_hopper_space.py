@@ -115,8 +115,10 @@ def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
     return operands + CONSUMERS * 2 * STORE_ROWS * store_columns(config, out_itemsize) * out_itemsize
 
 
-def candidates_dense(kernel: str, problem: GemmProblem, products: int = 1) -> list[Config]:
+def candidates_dense(kernel: str, problem: GemmProblem, products: int = 1, are_ragged: bool = False) -> list[Config]:
     """Every admitted config of the search space, quickest by a rough estimate for so many such products first.
+
+    Ragged products have M rows in the mean, and each its own number.
 
     A cluster never has more blocks side by side than there are tiles: its last block would compute nothing that is
     kept, on a multiprocessor of its own. Raises the UnsupportedError of the smallest config where none is admitted,
@@ -132,7 +134,7 @@ def candidates_dense(kernel: str, problem: GemmProblem, products: int = 1) -> li
     admitted = [config for config in space if is_admitted(check_dense, kernel, problem, config)]
     if not admitted:
         check_dense(kernel, problem, Config(tile_m=64, tile_n=64, stages=1, split="n"))
-    return sorted(admitted, key=functools.partial(_estimated_cycles, problem, products=products))
+    return sorted(admitted, key=functools.partial(_estimated_cycles, problem, products, are_ragged))
 
 
 #: Tiles worth trying. 64×256 a consumer has the best ratio of arithmetic to loads; the widths below it let the number
@@ -160,12 +162,17 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed_bytes) // stage_bytes)
 
 
-def _estimated_cycles(problem: GemmProblem, config: Config, products: int = 1) -> float:
+def _cluster_tiles_m(m: int, rows: int, are_ragged: bool) -> float:
+    """Tiles of so many rows; a ragged product fills half of its last one in the mean."""
+    return max(1.0, m / rows + 0.5) if are_ragged else math.ceil(m / rows)
+
+
+def _estimated_cycles(problem: GemmProblem, products: int, are_ragged: bool, config: Config) -> float:
     """Cycles of the busiest multiprocessor: K steps bound by tensor core or loads, and an exposed epilogue a tile.
 
     A tensor core works tile_m·tile_n/32 cycles a 128-byte K step; a partner in the cluster spares half an operand.
     """
-    tiles_m = math.ceil(problem.m / (config.tile_m * config.cluster_m)) * config.cluster_m
+    tiles_m = _cluster_tiles_m(problem.m, config.tile_m * config.cluster_m, are_ragged) * config.cluster_m
     tiles_n = math.ceil(problem.n / (config.tile_n * config.cluster_n)) * config.cluster_n
     loaded_bytes = (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m) * STAGE_K_BYTES
     step = max(config.tile_m * config.tile_n / 32, loaded_bytes / _LOAD_BYTES_PER_CYCLE)

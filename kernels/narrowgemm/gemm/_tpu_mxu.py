@@ -28,7 +28,7 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import Operand, as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_tpu
-from narrowgemm.gemm.registry import Kernel, Products
+from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div
 
@@ -141,7 +141,7 @@ def _cost(problem: GemmProblem, config: Config) -> float:
     return max(flop / ridge, a_bytes + b_bytes) + first + steps * _STEP_COST_BYTES
 
 
-def kernel(name: str, formats: tuple[str, ...], out_formats: tuple[str, ...], grouped: Products) -> Kernel:
+def kernel(name: str, formats: tuple[str, ...], out_formats: tuple[str, ...]) -> Kernel:
     """The registry's entry of the kernel `name`, whose operands are each in one of `formats`."""
 
     def matmul(a: Operand, b: Operand, config: Config, out_format: str, interpret: bool = False) -> jax.Array:
@@ -161,7 +161,6 @@ def kernel(name: str, formats: tuple[str, ...], out_formats: tuple[str, ...], gr
         check=functools.partial(check, name),
         candidates=functools.partial(candidates, name),
         matmul=matmul,
-        grouped=grouped,
     )
 
 

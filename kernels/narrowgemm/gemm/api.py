@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,17 @@ from narrowgemm.formats.spec import format_named
 from narrowgemm.formats.stack import StackOperand, as_stack, is_stack
 from narrowgemm.gemm.device import arch_of, check_device, default_device
 from narrowgemm.gemm.epilogue import Epilogue
-from narrowgemm.gemm.registry import Kernel, Products, accepts, check_formats, kernel_named, kernel_names
+from narrowgemm.gemm.registry import (
+    Kernel,
+    Many,
+    Products,
+    accepts,
+    check_formats,
+    kernel_named,
+    kernel_names,
+    kernels_of_many,
+    products_of,
+)
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
 from narrowgemm.slug import slugged
 from narrowgemm.tune import table
@@ -117,9 +127,8 @@ def _batch(
     if (count, k) != (b_count, b_k):
         raise ValueError(f"gemm: a has shape {sa.shape} and b {sb.shape}: their first or their last axes differ")
     problem = GemmProblem(m, n, k, sa.format, sb.format, _out_format(out_dtype))
-    chosen, config = _products_of("batched", problem, count, kernel, config)
-    assert chosen.batched is not None
-    result: jax.Array = chosen.batched.matmul(sa, sb, config, problem.out_format)
+    products, config = _products("batched", problem, count, kernel, config)
+    result: jax.Array = products.matmul(sa, sb, config, problem.out_format)
     return result
 
 
@@ -149,22 +158,18 @@ def gemm_grouped(
     if tuple(sizes.shape) != (count,) or sizes.dtype != jnp.int32:
         raise ValueError(f"gemm_grouped: sizes is {sizes.dtype}{tuple(sizes.shape)}, not int32({count},) as b has it")
     problem = GemmProblem(m, n, k, qa.format, sb.format, _out_format(out_dtype))
-    chosen, config = _products_of("grouped", problem, count, kernel, config)
-    assert chosen.grouped is not None
-    result: jax.Array = chosen.grouped.matmul(qa, sb, sizes, config, problem.out_format)
+    products, config = _products("grouped", problem, count, kernel, config)
+    result: jax.Array = products.matmul(qa, sb, sizes, config, problem.out_format)
     return result
 
 
-def _products_of(
-    part: Literal["batched", "grouped"], problem: GemmProblem, count: int, kernel: str | None, config: Any
-) -> tuple[Kernel, Any]:
-    """The kernel that does these products, and its config: the one given, or the first candidate that it admits."""
-    chosen = _default_kernel(problem, part=part) if kernel is None else kernel_named(kernel)
-    products: Products | None = getattr(chosen, part)
+def _products(many: Many, problem: GemmProblem, count: int, kernel: str | None, config: Any) -> tuple[Products, Any]:
+    """How these products are done, and the config: the one given, or the first candidate that the kernel admits."""
+    chosen = _default_kernel(problem, many=many) if kernel is None else kernel_named(kernel)
+    products = products_of(chosen.name, many)
     if products is None:
-        able = [name for name in kernel_names() if getattr(kernel_named(name), part) is not None]
-        remedy = f"use one of {', '.join(able)}"
-        raise UnsupportedError(chosen.name, {"products": part}, "is not what it does in one launch", remedy)
+        remedy = f"use one of {', '.join(kernels_of_many(many))}"
+        raise UnsupportedError(chosen.name, {"products": many}, "is not what it does in one launch", remedy)
     check_formats(chosen, problem)
     check_device(chosen)
     if config is None:
@@ -175,7 +180,7 @@ def _products_of(
         values: dict[str, object] = {"m": problem.m, "n": problem.n, "k": problem.k, "count": count}
         raise UnsupportedError(chosen.name, values, "is a shape that no config does", "pad the operands")
     products.check(problem, count, config)
-    return chosen, config
+    return products, config
 
 
 def matmul_with(kernel: Kernel, epilogue: Epilogue | None) -> Callable[..., jax.Array]:
@@ -255,15 +260,16 @@ def as_given(operand: QuantizedArray | ShuffledWeights) -> jax.Array | Quantized
     return operand.codes if plain else operand
 
 
-def _default_kernel(problem: GemmProblem, epilogue: Epilogue | None = None, part: str = "matmul") -> Kernel:
-    """The first of the device's own for these formats that has the epilogue, and the `part` of a `Kernel`."""
+def _default_kernel(problem: GemmProblem, epilogue: Epilogue | None = None, many: Many | None = None) -> Kernel:
+    """The first of the device's own for these formats that has the epilogue and does `many` products at once."""
+    able_names = kernel_names() if many is None else kernels_of_many(many)
     arch = arch_of(default_device())
     for name in _DEFAULTS.get(arch, _PORTABLE):
         kernel = kernel_named(name)
-        finishes = getattr(kernel, part) and (epilogue is None or kernel.matmul_epilogue is not None)
+        finishes = name in able_names and (epilogue is None or kernel.matmul_epilogue is not None)
         if finishes and accepts(kernel, problem) and (kernel.max_m is None or problem.m <= kernel.max_m):
             return kernel
-    here = [k for k in map(kernel_named, kernel_names()) if k.arch in ("any", arch) and getattr(k, part)]
+    here = [kernel for kernel in map(kernel_named, able_names) if kernel.arch in ("any", arch)]
     if epilogue is not None:
         here = [kernel for kernel in here if kernel.matmul_epilogue is not None]
     able = ", ".join(kernel.name for kernel in here if accepts(kernel, problem)) or "none"

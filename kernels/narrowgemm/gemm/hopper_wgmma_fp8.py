@@ -12,7 +12,7 @@ import functools
 import jax
 
 from narrowgemm.formats.quantize import Operand
-from narrowgemm.gemm import _hopper_many, _hopper_wgmma, _wgmma_epilogue
+from narrowgemm.gemm import _hopper_wgmma, _wgmma_epilogue
 from narrowgemm.gemm._hopper_space import Config, candidates_dense, check_dense
 from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.gemm.registry import Kernel
@@ -57,7 +57,5 @@ KERNELS = (
         matmul=matmul,
         matmul_epilogue=matmul_epilogue,
         check_epilogue=functools.partial(_wgmma_epilogue.check_room, NAME),
-        batched=_hopper_many.batched(NAME),
-        grouped=_hopper_many.grouped(NAME),
     ),
 )

@@ -3,7 +3,7 @@
 import importlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from narrowgemm.errors import UnsupportedError, unknown_name
 from narrowgemm.problem import GemmProblem
@@ -32,6 +32,29 @@ _MODULES = {
     "tpu_mxu_fp8": "tpu_mxu_fp8",
     "tpu_mxu_int8": "tpu_mxu_int8",
 }
+#: Kernel -> module that does batches or groups with it, in `BATCHED` and `GROUPED`, by kernel. Apart from the kernels'
+#: own modules: an edit for many products is none of a kernel that was measured on single ones.
+_PRODUCTS = {
+    "batched": {
+        "xla_dot_f32": "xla_products",
+        "xla_dot_bf16": "xla_products",
+        "xla_dot_fp8_e4m3": "xla_products",
+        "hopper_wgmma_bf16": "_hopper_many",
+        "hopper_wgmma_fp8": "_hopper_many",
+    },
+    "grouped": {
+        "xla_dot_f32": "xla_products",
+        "xla_dot_bf16": "xla_products",
+        "xla_dot_fp8_e4m3": "xla_products",
+        "hopper_wgmma_bf16": "_hopper_many",
+        "hopper_wgmma_fp8": "_hopper_many",
+        "tpu_mxu_bf16": "tpu_mxu_grouped",
+        "tpu_mxu_fp8": "tpu_mxu_grouped",
+        "tpu_mxu_int8": "tpu_mxu_grouped",
+    },
+}
+#: Ways to do many products in one launch: of one shape, or of groups of rows of A, each with its own B.
+Many = Literal["batched", "grouped"]
 
 
 @dataclass(frozen=True)
@@ -73,7 +96,6 @@ class Kernel:
     check_epilogue: (problem, config, epilogue) -> None; raises UnsupportedError where a config that `check` admits has
                  no room for the epilogue; None: each has.
     max_m:       the most rows of A, for a kernel that is made for few; None: any number.
-    batched, grouped: how it does many products in one launch; None: it cannot.
     """
 
     name: str
@@ -91,8 +113,6 @@ class Kernel:
     matmul_epilogue: Callable[..., Any] | None = None
     check_epilogue: Callable[[GemmProblem, Any, Any], None] | None = None
     max_m: int | None = None
-    batched: Products | None = None
-    grouped: Products | None = None
 
     def prepared(self, b: Any) -> Any:
         """A quantised `b` as `matmul` takes it."""
@@ -116,6 +136,20 @@ def kernel_named(name: str) -> Kernel:
     module = importlib.import_module(kernel_module(name))
     kernels: Iterable[Kernel] = module.KERNELS
     return next(kernel for kernel in kernels if kernel.name == name)
+
+
+def products_of(kernel: str, many: Many) -> Products | None:
+    """How the kernel does many products in one launch; None: it cannot."""
+    if kernel not in _PRODUCTS[many]:
+        return None
+    module = importlib.import_module(f"narrowgemm.gemm.{_PRODUCTS[many][kernel]}")
+    found: dict[str, Products] = getattr(module, many.upper())
+    return found[kernel]
+
+
+def kernels_of_many(many: Many) -> tuple[str, ...]:
+    """Names of the kernels that do such products, sorted, without importing any of them."""
+    return tuple(sorted(_PRODUCTS[many]))
 
 
 def accepts(kernel: Kernel, problem: GemmProblem) -> bool:

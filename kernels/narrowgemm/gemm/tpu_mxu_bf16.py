@@ -4,8 +4,6 @@ A (M×K), B (N×K): BF16, K contiguous, K a multiple of 128. C (M×N): BF16 or F
 runs: `_tpu_mxu`.
 """
 
-from narrowgemm.gemm import _tpu_mxu, tpu_mxu_grouped
+from narrowgemm.gemm import _tpu_mxu
 
-NAME = "tpu_mxu_bf16"
-
-KERNELS = (_tpu_mxu.kernel(NAME, ("bf16",), ("bf16", "f32"), tpu_mxu_grouped.grouped(NAME)),)
+KERNELS = (_tpu_mxu.kernel("tpu_mxu_bf16", ("bf16",), ("bf16", "f32")),)

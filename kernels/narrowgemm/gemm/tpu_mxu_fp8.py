@@ -5,8 +5,6 @@ to the sum. C (M×N): BF16 or F32, rounded once, at the store. Only v7 multiplie
 so that there FP8 buys bytes of HBM and no FLOP/s. How it runs: `_tpu_mxu`.
 """
 
-from narrowgemm.gemm import _tpu_mxu, tpu_mxu_grouped
+from narrowgemm.gemm import _tpu_mxu
 
-NAME = "tpu_mxu_fp8"
-
-KERNELS = (_tpu_mxu.kernel(NAME, ("fp8_e4m3", "fp8_e5m2"), ("bf16", "f32"), tpu_mxu_grouped.grouped(NAME)),)
+KERNELS = (_tpu_mxu.kernel("tpu_mxu_fp8", ("fp8_e4m3", "fp8_e5m2"), ("bf16", "f32")),)

@@ -144,7 +144,7 @@ def _body(
         out[...] = jnp.where(mine, result.astype(out.dtype), others)
 
 
-def grouped(name: str) -> Products:
+def _grouped(name: str) -> Products:
     """What the registry holds of groups of the kernel `name`."""
 
     def multiply(
@@ -161,3 +161,6 @@ def grouped(name: str) -> Products:
         return candidates(name, replace(problem, m=ceil_div(problem.m, count)))
 
     return Products(multiply, check_of, candidates_of)
+
+
+GROUPED = {name: _grouped(name) for name in ("tpu_mxu_bf16", "tpu_mxu_fp8", "tpu_mxu_int8")}

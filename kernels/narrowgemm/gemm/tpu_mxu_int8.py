@@ -7,8 +7,6 @@ codes to BF16 and makes INT32 of its FP32 sum, exact for a tile_k of up to 1024,
 operations a second. How it runs: `_tpu_mxu`.
 """
 
-from narrowgemm.gemm import _tpu_mxu, tpu_mxu_grouped
+from narrowgemm.gemm import _tpu_mxu
 
-NAME = "tpu_mxu_int8"
-
-KERNELS = (_tpu_mxu.kernel(NAME, ("int8",), ("bf16", "f32"), tpu_mxu_grouped.grouped(NAME)),)
+KERNELS = (_tpu_mxu.kernel("tpu_mxu_int8", ("int8",), ("bf16", "f32")),)

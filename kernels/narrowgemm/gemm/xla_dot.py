@@ -10,10 +10,9 @@ What goes from the dot to that pass is BF16 where the result is BF16 or FP8, and
 moves more bytes would be no baseline.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,18 +21,13 @@ from jax import lax
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
-from narrowgemm.formats.stack import Stack
 from narrowgemm.gemm import epilogue as epilogues
 from narrowgemm.gemm.device import default_device
 from narrowgemm.gemm.epilogue import Epilogue
-from narrowgemm.gemm.registry import Kernel, Products
+from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
 
 _K_LAST = (((1,), (1,)), ((), ()))
-_BATCH = (((2,), (2,)), ((0,), (0,)))
-_GROUPS_OF_ROWS = lax.RaggedDotDimensionNumbers(
-    dot_dimension_numbers=(((1,), (2,)), ((), ())), lhs_ragged_dimensions=[0], rhs_group_dimensions=[0]
-)
 
 
 @dataclass(frozen=True)
@@ -101,66 +95,6 @@ def matmul_epilogue(
     return _store(epilogues.apply(product if scale is None else product * scale, epilogue), out_format)
 
 
-def matmul_batched(
-    a: Stack,
-    b: Stack,
-    config: Config | Fp8Config,
-    out_format: str,
-    interpret: bool = False,
-    *,
-    precision: lax.Precision,
-) -> jax.Array:
-    """C (count, m, n) as one dot with a leading axis; scales are applied in FP32."""
-    del config, interpret
-    scaled = a.tensor_scales is not None or b.tensor_scales is not None
-    product = lax.dot_general(
-        a.codes,
-        b.codes,
-        _BATCH,
-        precision=precision,
-        preferred_element_type=_preferred(out_format, scaled, precision),
-    )
-    return _store(product * (a.scales() * b.scales())[:, None, None] if scaled else product, out_format)
-
-
-def matmul_grouped(
-    a: QuantizedArray,
-    b: Stack,
-    sizes: jax.Array,
-    config: Config | Fp8Config,
-    out_format: str,
-    interpret: bool = False,
-    *,
-    precision: lax.Precision,
-) -> jax.Array:
-    """C (m, n) as XLA's ragged dot; scales are applied in FP32. What XLA makes of it is its choice: read its HLO."""
-    del config, interpret
-    scaled = a.tensor_scale is not None or b.tensor_scales is not None
-    product = lax.ragged_dot_general(
-        a.codes,
-        b.codes,
-        sizes,
-        _GROUPS_OF_ROWS,
-        precision=precision,
-        preferred_element_type=_preferred(out_format, scaled, precision),
-    )
-    if scaled:
-        of_rows = jnp.repeat(b.scales(), sizes, total_repeat_length=a.shape[0])
-        product = product * (of_rows if a.tensor_scale is None else of_rows * a.tensor_scale)[:, None]
-    return _store(product, out_format)
-
-
-def _preferred(out_format: str, scaled: bool, precision: lax.Precision) -> Any:
-    """The dot's own result: FP32 wherever more is done to it."""
-    narrow = not scaled and out_format == "bf16" and precision == lax.Precision.DEFAULT
-    return jnp.bfloat16 if narrow else jnp.float32
-
-
-def _products(matmul: Callable[..., jax.Array], config: Config | Fp8Config, precision: lax.Precision) -> Products:
-    """What the registry holds of many products: XLA takes any shape, and there is one config."""
-    return Products(partial(matmul, precision=precision), lambda *_: None, lambda *_: (config,))
-
-
 def _scale(a: QuantizedArray, b: QuantizedArray) -> jax.Array | None:
     scales = [operand.tensor_scale for operand in (a, b) if operand.tensor_scale is not None]
     return None if not scales else scales[0] if len(scales) == 1 else scales[0] * scales[1]
@@ -216,8 +150,6 @@ def _plain(name: str, operand: str, precision: lax.Precision) -> Kernel:
         candidates,
         partial(matmul, precision=precision),
         matmul_epilogue=partial(matmul_epilogue, precision=precision),
-        batched=_products(matmul_batched, Config(), precision),
-        grouped=_products(matmul_grouped, Config(), precision),
     )
 
 
@@ -236,7 +168,5 @@ KERNELS = (
         candidates_fp8,
         matmul_fp8,
         matmul_epilogue=partial(matmul_epilogue, precision=lax.Precision.DEFAULT),
-        batched=_products(matmul_batched, Fp8Config(), lax.Precision.DEFAULT),
-        grouped=_products(matmul_grouped, Fp8Config(), lax.Precision.DEFAULT),
     ),
 )
