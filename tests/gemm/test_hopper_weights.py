@@ -27,6 +27,11 @@ CASES: tuple[tuple[str, str, str, str, int, Config], ...] = (
     ("w6a8", "fp8_e4m3", "mxfp6_e3m2", "f32", 200, Config(64, 3, 2)),
     ("w6a16", "bf16", "mxfp6_e2m3", "bf16", 200, Config(128, 3)),
     ("w6a16", "bf16", "mxfp6_e3m2", "bf16", 16, Config(8, 6, 2)),
+    ("w4a8", "fp8_e4m3", "mxfp4", "bf16", 16, Config(16, 8, 1, 2)),
+    ("w4a8", "fp8_e4m3", "nvfp4", "bf16", 32, Config(32, 6, 2, 2)),
+    ("w6a8", "fp8_e4m3", "mxfp6_e2m3", "bf16", 32, Config(32, 6, 1, 2)),
+    ("w4a16", "bf16", "nvfp4", "bf16", 64, Config(64, 4, 1, 2)),
+    ("w6a16", "bf16", "mxfp6_e3m2", "f32", 64, Config(64, 4, 2, 2)),
 )
 
 
@@ -66,6 +71,8 @@ def test_machine_code_has_wgmma_from_registers_and_no_spills(codes: list[Machine
         ("w4a16", "nvfp4", (17, 80, 272), Config(16, 1, 3)),
         ("w6a8", "mxfp6_e2m3", (5, 272, 416), Config(8, 2, 3)),
         ("w6a16", "mxfp6_e3m2", (33, 144, 288), Config(32, 2)),
+        ("w4a8", "mxfp4", (19, 208, 416), Config(16, 3, 1, 2)),
+        ("w4a16", "nvfp4", (17, 272, 656), Config(8, 2, 2, 2)),
     ],
 )
 def test_copies_barriers_and_stores_give_the_product_without_races(
@@ -93,8 +100,10 @@ GOOD = GemmProblem(16, 512, 1024, "fp8_e4m3", "mxfp4")
     [
         (replace(GOOD, n=516), Config(), {"n": 516}),
         (replace(GOOD, k=1040), Config(), {"k": 1040}),
-        (GOOD, Config(tile_m=12), {"tile_m": 12}),
-        (GOOD, Config(tile_m=128), {"tile_m": 128}),
+        (GOOD, Config(tile_m=12), {"tile_m": 12, "pairs": 1}),
+        (GOOD, Config(tile_m=128), {"tile_m": 128, "pairs": 1}),
+        (GOOD, Config(tile_m=64, pairs=2), {"tile_m": 64, "pairs": 2}),
+        (GOOD, Config(pairs=3), {"pairs": 3}),
         (GOOD, Config(splits=9), {"splits": 9}),
         (GOOD, Config(tile_m=16, stages=40), {"tile_m": 16, "stages": 40}),
         (GOOD, Config(stages=0), {"tile_m": 16, "stages": 0}),

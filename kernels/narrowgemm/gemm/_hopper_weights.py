@@ -8,15 +8,19 @@ The grid is persistent. A piece of work is a tile of tile_m×128 of C and one of
 the parts of C are stored in FP32 and added by XLA in a fixed order, so that every run gives the same bits.
 
 Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
-  consumers (0, 1)  64 of N each: packed words and scales -> registers -> widened -> wgmma with A from shared memory;
-                    scale, convert, transpose into shared memory, store by TMA;
-  producer  (2)     issues the TMA loads of all K steps of all pieces in order, as far ahead as there are stages.
+  consumers  a pair or two, of a pair 64 of N each: packed words and scales -> registers -> widened -> wgmma with A
+             from shared memory; scale, convert, transpose into shared memory, store by TMA. Two pairs take the steps
+             of a piece in turn; the second hands its sums over to the first, which adds and stores;
+  producer   the last: issues the TMA loads of all K steps of all pieces in order, as far ahead as there are stages.
 
-Barriers, one a stage of 128 of K each:
+Barriers, of which the first two are one a stage of 128 of K each:
   full   an arrival a copy: the weights' tiles of both consumers, and A in boxes as wide as a wgmma's step of scales.
-         Both consumers wait for it.
-  empty  an arrival a consumer, after its wgmmas have read A. The producer waits for it, and at the end once more for
-         every stage in use.
+         The consumers of the step's pair wait for it: each pair has barriers of its own, for who waits for a barrier
+         waits for all of its phases.
+  empty  an arrival a consumer of the pair, after its wgmmas have read A. The producer waits for it, and at the end once
+         more for every stage in use.
+  handed, taken  with two pairs, one each for each 64 of N, an arrival of one consumer: the second pair's sum of a piece
+         is there; the first has read it. The second does not wait for the last `taken`.
 A consumer's staging tile is written again when the store before has been read out.
 
 Where the scales go. BF16: into the weights, exactly; FP32 accumulates all of K in the tensor core. FP8: each block of
@@ -55,8 +59,10 @@ from narrowgemm.gemm._hopper_weights_space import TILE_N, Config, box_columns, p
 from narrowgemm.gemm._weight_widening import fragments_bf16, fragments_fp8
 from narrowgemm.tiling import ceil_div
 
-#: Accumulators a thread that are in flight at once, beside the sum: with them and the weights nothing spills.
-IN_FLIGHT_REGISTERS = 64
+#: Accumulators a thread that are in flight at once, beside the sum: with them and the weights nothing spills. By pairs.
+IN_FLIGHT_REGISTERS = {1: 64, 2: 32}
+#: Registers of a consumer's thread by pairs: of the 65,536 of a multiprocessor the producer has 128 · 40.
+REGISTERS = {1: CONSUMER_REGISTERS, 2: 112}
 
 
 def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, interpret: bool) -> jax.Array:
@@ -73,7 +79,7 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
         out_type=jax.ShapeDtypeStruct((config.splits, m, n), part_dtype),
         grid=(min(_mosaic_gpu.core_count(interpret), pieces[0] * pieces[1] * pieces[2]),),
         grid_names=("blocks",),
-        num_threads=CONSUMERS + 1,
+        num_threads=config.pairs * CONSUMERS + 1,
         thread_name="role",
         scratch_types=(
             plgpu.SMEM((config.stages, CONSUMERS, *b.tiles.shape[2:]), jnp.uint32),
@@ -81,8 +87,9 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
                 config.stages * TILE_K // box, config.tile_m, qa.codes.dtype, interpret, columns=box
             ),
             plgpu.SMEM((CONSUMERS, config.tile_m, TILE_ROWS), part_dtype),
-            plgpu.Barrier(num_arrivals=1 + TILE_K // box, num_barriers=config.stages),
+            plgpu.Barrier(num_arrivals=1 + TILE_K // box, num_barriers=config.stages * config.pairs),
             plgpu.Barrier(num_arrivals=CONSUMERS, num_barriers=config.stages),
+            *_second_pair(config),
         ),
         interpret=_mosaic_gpu.interpret_params(interpret),
         kernel_name=name,
@@ -90,6 +97,14 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
     scales = map(scale_operand, (qa.tensor_scale, b.tensor_scale))
     parts: jax.Array = kernel(b.tiles, qa.codes, *scales)
     return parts[0] if config.splits == 1 else jnp.sum(parts, axis=0).astype(out_dtype)
+
+
+def _second_pair(config: Config) -> tuple[Any, ...]:
+    """What a second pair of consumers needs beside: its sums, and the barriers of handing them over."""
+    if config.pairs == 1:
+        return ()
+    sums = plgpu.SMEM((CONSUMERS, TILE_ROWS, config.tile_m), jnp.float32)
+    return (sums, *[plgpu.Barrier(num_arrivals=1, num_barriers=CONSUMERS)] * 2)
 
 
 def _check_operands(name: str, activation_bits: int, b: Any) -> None:
@@ -157,7 +172,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     out_smem: Any,
     full: Any,
     empty: Any,
-    *,
+    *second_pair: Any,
     config: Config,
     pieces: tuple[int, int, int],
     weights: _Weights,
@@ -169,9 +184,18 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     boxes = TILE_K // box
     k_steps = tiles_gmem.shape[1]
     role = lax.axis_index("role")
+    consumers = config.pairs * CONSUMERS
+    half, pair = (role, 0) if config.pairs == 1 else (lax.rem(role, CONSUMERS), role // CONSUMERS)
 
     def stage_of(step: jax.Array) -> jax.Array:
         return lax.rem(step, jnp.int32(config.stages))
+
+    def full_of(slot: jax.Array, i: jax.Array) -> Any:
+        """The barrier of step number i of a piece, in its stage."""
+        return full.at[slot if config.pairs == 1 else slot + lax.rem(i, config.pairs) * config.stages]
+
+    def steps_of_pair(steps: jax.Array) -> jax.Array:
+        return steps if config.pairs == 1 else (steps + config.pairs - 1 - pair) // config.pairs
 
     def for_each_piece(visit: Callable[..., None]) -> jax.Array:
         """Call visit(steps done, tile in M, tile in N, part, its first step, its steps); return the steps in all."""
@@ -187,7 +211,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
         total: jax.Array = steps_done
         return total
 
-    @pl.when(role == CONSUMERS)
+    @pl.when(role == consumers)
     def _produce() -> None:
         plgpu.set_max_registers(PRODUCER_REGISTERS, action="decrease")
 
@@ -197,10 +221,10 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                 slot, k_step = stage_of(done + i), first + i
                 pl.when(done + i >= config.stages)(lambda: plgpu.barrier_wait(empty.at[slot]))
                 source = tiles_gmem.at[pl.ds(tile_n * CONSUMERS, CONSUMERS), k_step]
-                plgpu.copy_gmem_to_smem(source, packed_smem.at[slot], full.at[slot])
+                plgpu.copy_gmem_to_smem(source, packed_smem.at[slot], full_of(slot, i))
                 for j in range(boxes):
                     rows, columns = pl.ds(tile_m * config.tile_m, config.tile_m), pl.ds(k_step * TILE_K + j * box, box)
-                    plgpu.copy_gmem_to_smem(a_gmem.at[rows, columns], a_tma.at[slot * boxes + j], full.at[slot])
+                    plgpu.copy_gmem_to_smem(a_gmem.at[rows, columns], a_tma.at[slot * boxes + j], full_of(slot, i))
 
         steps = for_each_piece(load_piece)
 
@@ -208,12 +232,19 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
         def _drain(step: jax.Array) -> None:
             plgpu.barrier_wait(empty.at[stage_of(step)])
 
-    @pl.when(role < CONSUMERS)
+    @pl.when(role < consumers)
     def _consume() -> None:  # noqa: C901 (as its kernel)
-        plgpu.set_max_registers(CONSUMER_REGISTERS, action="increase")
+        plgpu.set_max_registers(REGISTERS[config.pairs], action="increase")
         scale = a_scale_gmem[0] * b_scale_gmem[0] * jnp.float32(1.0 if interpret else weights.unit)
         shape = (TILE_ROWS, config.tile_m)
         accumulator = plgpu.WGMMAAccumulatorRef(shape, jnp.float32)
+
+        def next_stage(done: jax.Array, turn: jax.Array) -> jax.Array:
+            """The stage of this pair's step number `turn` of a piece, once it is full."""
+            i = turn if config.pairs == 1 else turn * config.pairs + pair
+            slot = stage_of(done + i)
+            plgpu.barrier_wait(full_of(slot, i))
+            return slot
 
         def release(slot: jax.Array) -> None:
             # Threads have read the packed words, and TMA, another proxy, writes them next: a fence goes between.
@@ -223,19 +254,18 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
         def store(result: jax.Array, tile_m: jax.Array, tile_n: jax.Array, part: jax.Array) -> None:
             plgpu.wait_smem_to_gmem(0, wait_read_only=True)
             scaled = (result * scale).astype(out_smem.dtype)
-            _wgmma_weights.store_transposed(scaled, out_smem.at[role], interpret)
+            _wgmma_weights.store_transposed(scaled, out_smem.at[half], interpret)
             plgpu.commit_smem()
             rows = pl.ds(tile_m * config.tile_m, config.tile_m)
-            columns = pl.ds((tile_n * CONSUMERS + role) * TILE_ROWS, TILE_ROWS)
-            plgpu.copy_smem_to_gmem(out_smem.at[role], out_gmem.at[part, rows, columns])
+            columns = pl.ds((tile_n * CONSUMERS + half) * TILE_ROWS, TILE_ROWS)
+            plgpu.copy_smem_to_gmem(out_smem.at[half], out_gmem.at[part, rows, columns])
 
         def multiply_bf16(done: jax.Array, steps: jax.Array) -> jax.Array:
             def accumulate(acc: Any) -> Any:
-                @pl.loop(0, steps)
-                def _multiply(i: jax.Array) -> None:
-                    slot = stage_of(done + i)
-                    plgpu.barrier_wait(full.at[slot])
-                    arrays, _ = weights.load(packed_smem.at[slot, role])
+                @pl.loop(0, steps_of_pair(steps))
+                def _multiply(turn: jax.Array) -> None:
+                    slot = next_stage(done, turn)
+                    arrays, _ = weights.load(packed_smem.at[slot, half])
                     for j, array in enumerate(arrays):
                         plgpu.wgmma(acc, array, a_smem.at[slot * boxes + j].T)
                     plgpu.wgmma_wait(0)
@@ -247,7 +277,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
             return result
 
         def multiply_fp8(done: jax.Array, steps: jax.Array) -> jax.Array:
-            together = max(1, IN_FLIGHT_REGISTERS // (config.tile_m // 2))
+            together = max(1, IN_FLIGHT_REGISTERS[config.pairs] // (config.tile_m // 2))
 
             def promoted(total: jax.Array, slot: jax.Array, arrays: list[Any], scales: list[Any], first: int) -> Any:
                 """The total, and blocks from `first` on, each multiplied by its rows' scales."""
@@ -262,36 +292,53 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
                 return pl.run_scoped(accumulate, *[accumulator] * len(blocks))
 
-            def step(i: jax.Array, total: jax.Array) -> jax.Array:
-                slot = stage_of(done + i)
-                plgpu.barrier_wait(full.at[slot])
-                arrays, scales = weights.load(packed_smem.at[slot, role])
+            def step(turn: jax.Array, total: jax.Array) -> jax.Array:
+                slot = next_stage(done, turn)
+                arrays, scales = weights.load(packed_smem.at[slot, half])
                 for first in range(0, len(arrays), together):
                     total = promoted(total, slot, arrays, scales, first)
                 release(slot)
                 return total
 
             zeros = plgpu.layout_cast(jnp.zeros(shape, jnp.float32), plgpu.Layout.WGMMA)
-            result: jax.Array = lax.fori_loop(0, steps, step, zeros)
+            result: jax.Array = lax.fori_loop(0, steps_of_pair(steps), step, zeros)
             return result
 
         def multiply_values(done: jax.Array, steps: jax.Array) -> jax.Array:
-            def step(i: jax.Array, total: jax.Array) -> jax.Array:
-                slot = stage_of(done + i)
-                plgpu.barrier_wait(full.at[slot])
-                values = weights.values(packed_smem.at[slot, role])
+            def step(turn: jax.Array, total: jax.Array) -> jax.Array:
+                slot = next_stage(done, turn)
+                values = weights.values(packed_smem.at[slot, half])
                 for j in range(boxes):
                     a_part = a_smem[slot * boxes + j].astype(jnp.float32)
                     total += values[:, j * box : (j + 1) * box] @ a_part.T
                 release(slot)
                 return total
 
-            result: jax.Array = lax.fori_loop(0, steps, step, jnp.zeros(shape, jnp.float32))
+            result: jax.Array = lax.fori_loop(0, steps_of_pair(steps), step, jnp.zeros(shape, jnp.float32))
             return result
 
         def compute(done: Any, tile_m: Any, tile_n: Any, part: Any, _: Any, steps: Any) -> None:
             multiply = multiply_fp8 if weights.is_fp8 else multiply_bf16
-            store((multiply_values if interpret else multiply)(done, steps), tile_m, tile_n, part)
+            result = (multiply_values if interpret else multiply)(done, steps)
+            if config.pairs == 1:
+                store(result, tile_m, tile_n, part)
+                return
+            sums, handed, taken = second_pair
+
+            @pl.when(pair == 1)
+            def _hand_over() -> None:
+                pl.when(done > 0)(lambda: plgpu.barrier_wait(taken.at[half]))
+                _wgmma_weights.hand_over(result, sums.at[half], interpret)
+                plgpu.commit_smem()
+                plgpu.barrier_arrive(handed.at[half])
+
+            @pl.when(pair == 0)
+            def _add_and_store() -> None:
+                plgpu.barrier_wait(handed.at[half])
+                total = result + _wgmma_weights.take_over(sums.at[half], config.tile_m, interpret)
+                plgpu.commit_smem()
+                plgpu.barrier_arrive(taken.at[half])
+                store(total, tile_m, tile_n, part)
 
         for_each_piece(compute)
         plgpu.wait_smem_to_gmem(0, wait_read_only=True)

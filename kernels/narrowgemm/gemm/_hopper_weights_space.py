@@ -19,8 +19,8 @@ TILE_N = CONSUMERS * TILE_ROWS
 OUT_FORMATS = ("bf16", "f16", "f32")
 #: What barriers and alignment take of a block's shared memory.
 RESERVED_BYTES = 2048
-#: Wider tiles of A spill, in FP8 with NVFP4 first.
-MAX_TILE_M = {8: 64, 16: 128}
+#: Wider tiles of A spill, in FP8 with NVFP4 first: by pairs of consumers and bits of an activation.
+MAX_TILE_M = {1: {8: 64, 16: 128}, 2: {8: 32, 16: 64}}
 MAX_SPLITS = 16
 MAX_STAGES = 16
 #: Streaming multiprocessors of the SXM boards.
@@ -35,11 +35,14 @@ class Config:
     tile_m: rows of A of a tile, a multiple of 8; of C it is tile_m×128.
     stages: depth of the operand pipeline, in steps of 128 of K.
     splits: parts of K that are summed after the kernel, in their order.
+    pairs:  of consumers, 1 or 2; two take steps of K in turn, so that one multiplies while the other waits, and add
+            their sums at the end of a piece.
     """
 
     tile_m: int = 16
     stages: int = 8
     splits: int = 1
+    pairs: int = 1
 
 
 def check_weights(kernel: str, problem: GemmProblem, config: Config) -> None:
@@ -52,10 +55,12 @@ def check_weights(kernel: str, problem: GemmProblem, config: Config) -> None:
     if block is not None and problem.k % block:
         rule = f"is not a multiple of {block}, the block of {problem.b_format}"
         raise UnsupportedError(kernel, {"k": problem.k}, rule, f"pad k to {math.ceil(problem.k / block) * block}")
-    most = MAX_TILE_M[_activation_bits(problem)]
+    if config.pairs not in MAX_TILE_M:
+        raise UnsupportedError(kernel, {"pairs": config.pairs}, "of consumers are not 1 or 2", "change pairs")
+    most = MAX_TILE_M[config.pairs][_activation_bits(problem)]
     if config.tile_m % 8 or not 8 <= config.tile_m <= most:
         rule = f"is not a multiple of 8 from 8 to {most}, beyond which accumulators spill"
-        raise UnsupportedError(kernel, {"tile_m": config.tile_m}, rule, "change tile_m")
+        raise UnsupportedError(kernel, {"tile_m": config.tile_m, "pairs": config.pairs}, rule, "change tile_m")
     steps = ceil_div(problem.k, TILE_K)
     if not 1 <= config.splits <= min(MAX_SPLITS, steps):
         rule = f"is not from 1 to {min(MAX_SPLITS, steps)}: K has {steps} steps of {TILE_K}"
@@ -74,10 +79,11 @@ def candidates_weights(kernel: str, problem: GemmProblem) -> list[Config]:
     found = []
     for tile_m in _TILES_M:
         for splits in filter(functools.partial(_fills_parts, ceil_div(problem.k, TILE_K)), range(1, MAX_SPLITS + 1)):
-            stages = _stages_that_fit(problem, Config(tile_m, 1, splits))
-            for config in (Config(tile_m, stages, splits), Config(tile_m, max(stages // 2, 1), splits)):
-                if is_admitted(check_weights, kernel, problem, config):
-                    found.append(config)
+            for pairs in MAX_TILE_M:
+                stages = _stages_that_fit(problem, Config(tile_m, 1, splits, pairs))
+                for config in (Config(tile_m, n, splits, pairs) for n in (stages, max(stages // 2, 1))):
+                    if is_admitted(check_weights, kernel, problem, config):
+                        found.append(config)
     if not found:
         check_weights(kernel, problem, Config(tile_m=8, stages=1, splits=1))
     return sorted(dict.fromkeys(found), key=lambda config: (_estimated_cycles(problem, config), -config.stages))
@@ -110,9 +116,11 @@ def box_columns(a_format: str) -> int:
 
 
 def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
-    """Shared memory of a block: the stages, and a staging tile a consumer."""
+    """Shared memory of a block: the stages, a staging tile a consumer of the first pair, and a sum of the others."""
     out_bits = 32 if config.splits > 1 else format_named(problem.out_format).element.bits
-    return config.stages * _stage_bytes(problem, config.tile_m) + CONSUMERS * TILE_ROWS * config.tile_m * out_bits // 8
+    elements = CONSUMERS * TILE_ROWS * config.tile_m
+    sums = (config.pairs - 1) * elements * 4
+    return config.stages * _stage_bytes(problem, config.tile_m) + elements * out_bits // 8 + sums
 
 
 def _stage_bytes(problem: GemmProblem, tile_m: int) -> int:
@@ -134,6 +142,8 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
 _MEMORY_BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 18.5, 58
 #: Not measured: of the same order as for dense kernels, to be fitted.
 _CYCLES_PER_PIECE = 1500
+#: From a full stage to an empty one, for one pair of consumers: what M = 16 measured, the ends of pieces taken off.
+_STEP_LATENCY_CYCLES = 620
 _SPLIT_CYCLES = 4000  # a second kernel that adds the parts
 _LANES = 128
 #: Instructions a weight, counted in the machine code of the loops, scales and barriers included.
@@ -151,6 +161,7 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
         _stage_bytes(problem, 0) / _MEMORY_BYTES_PER_CYCLE / ceil_div(problem.m, config.tile_m),
         _stage_bytes(problem, config.tile_m) / _L2_BYTES_PER_CYCLE,
         _step_instructions(problem, config) / _LANES,
+        _STEP_LATENCY_CYCLES / config.pairs,
     )
     reduction = _SPLIT_CYCLES if config.splits > 1 else 0
     return ceil_div(pieces, _SMS) * (steps * step + _CYCLES_PER_PIECE) + reduction

@@ -103,6 +103,49 @@ def store_transposed(values: Any, target: Any, interpret: bool) -> None:
     emit(values, target)
 
 
+def hand_over(values: Any, target: Any, interpret: bool) -> None:
+    """An accumulator of wgmma (64, columns) into FP32 shared memory of its size, for another warpgroup's `take_over`.
+
+    A register of all threads is one run of bytes: no two threads of a warp share a bank.
+    """
+    if interpret:
+        target[...] = values
+        return
+
+    @plgpu.inline_mgpu(arg_types=(plgpu.Layout.WGMMA, plgpu.RefType()))  # type: ignore[untyped-decorator]
+    def emit(_: Any, array: Any, smem: Any) -> None:
+        for place, register in zip(_places(smem, array.registers.size), array.registers.flat, strict=True):
+            llvm.store(register, place)
+
+    emit(values, target)
+
+
+def take_over(source: Any, columns: int, interpret: bool) -> Any:
+    """What `hand_over` left, in the same registers of this warpgroup's threads."""
+    if interpret:
+        return source[...]
+    layout = plgpu.Layout.WGMMA
+    result = plgpu.ShapeDtypeStruct((64, columns), jnp.float32, layout=layout)
+
+    @plgpu.inline_mgpu(arg_types=(plgpu.RefType(),), return_type=result)  # type: ignore[untyped-decorator]
+    def emit(_: Any, smem: Any) -> Any:
+        shape = layout.to_mgpu().registers_shape((64, columns))
+        pair = ir.VectorType.get((2,), ir.F32Type.get())
+        loaded = [llvm.load(pair, place) for place in _places(smem, int(np.prod(shape)))]
+        registers = np.array(loaded, dtype=object).reshape(shape)
+        return mgpu.FragmentedArray(_registers=registers, _layout=layout.to_mgpu(), _is_signed=None)
+
+    return emit(source)
+
+
+def _places(smem: Any, registers: int) -> list[Any]:
+    """Pointers to where this thread's registers of two FP32 go."""
+    thread = arith.remui(mgpu_utils.thread_idx(), WORDS.constant(mgpu_utils.WARPGROUP_SIZE))
+    base, pair = mgpu_utils.memref_ptr(smem), ir.IntegerType.get_signless(64)
+    ahead = (arith.addi(thread, WORDS.constant(i * mgpu_utils.WARPGROUP_SIZE)) for i in range(registers))
+    return [mgpu_utils.getelementptr(base, [place], pair) for place in ahead]
+
+
 def add_scaled(total: Any, parts: list[Any], scales: list[Any]) -> Any:
     """total + Σ scale[:, None] · part, fused in FP32, of accumulators (64, columns) and scales (64,).
 
