@@ -20,7 +20,7 @@ Barriers, of which the first two are one a stage of 128 of K each:
   empty  an arrival a consumer of the pair, after its wgmmas have read A. The producer waits for it, and at the end once
          more for every stage in use.
   handed, taken  with two pairs, one each for each 64 of N, an arrival of one consumer: the second pair's sum of a piece
-         is there; the first has read it. The second does not wait for the last `taken`.
+         is there; the first has read it. The second pair waits for `taken` before it hands over again, and at the end.
 A consumer's staging tile is written again when the store before has been read out.
 
 Where the scales go. BF16: into the weights, exactly; FP32 accumulates all of K in the tensor core. FP8: each block of
@@ -341,4 +341,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                 store(total, tile_m, tile_n, part)
 
         for_each_piece(compute)
+        if second_pair:
+            _, _, taken = second_pair
+            pl.when(pair == 1)(lambda: plgpu.barrier_wait(taken.at[half]))
         plgpu.wait_smem_to_gmem(0, wait_read_only=True)
