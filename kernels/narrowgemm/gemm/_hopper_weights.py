@@ -59,10 +59,11 @@ from narrowgemm.gemm._hopper_weights_space import TILE_N, Config, box_columns, p
 from narrowgemm.gemm._weight_widening import fragments_bf16, fragments_fp8
 from narrowgemm.tiling import ceil_div
 
-#: Accumulators a thread that are in flight at once, beside the sum: with them and the weights nothing spills. By pairs.
+#: Accumulators a thread that are in flight at once, by pairs: with them, the sum and the weights nothing spills.
 IN_FLIGHT_REGISTERS = {1: 64, 2: 32}
-#: Registers of a consumer's thread by pairs: of the 65,536 of a multiprocessor the producer has 128 · 40.
-REGISTERS = {1: CONSUMER_REGISTERS, 2: 112}
+#: Registers of a thread of the consumers and of the producer, by pairs. A block may hand round those that it was
+#: launched with, 65,536 over its threads rounded down to 8 (168 or 96), and no more: for more it waits for ever.
+REGISTERS = {1: (CONSUMER_REGISTERS, PRODUCER_REGISTERS), 2: (104, PRODUCER_REGISTERS)}
 
 
 def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, interpret: bool) -> jax.Array:
@@ -213,7 +214,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
     @pl.when(role == consumers)
     def _produce() -> None:
-        plgpu.set_max_registers(PRODUCER_REGISTERS, action="decrease")
+        plgpu.set_max_registers(REGISTERS[config.pairs][1], action="decrease")
 
         def load_piece(done: Any, tile_m: Any, tile_n: Any, _: Any, first: Any, steps: Any) -> None:
             @pl.loop(0, steps)
@@ -234,7 +235,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
     @pl.when(role < consumers)
     def _consume() -> None:  # noqa: C901 (as its kernel)
-        plgpu.set_max_registers(REGISTERS[config.pairs], action="increase")
+        plgpu.set_max_registers(REGISTERS[config.pairs][0], action="increase")
         scale = a_scale_gmem[0] * b_scale_gmem[0] * jnp.float32(1.0 if interpret else weights.unit)
         shape = (TILE_ROWS, config.tile_m)
         accumulator = plgpu.WGMMAAccumulatorRef(shape, jnp.float32)

@@ -74,6 +74,7 @@ def check_weights(kernel: str, problem: GemmProblem, config: Config) -> None:
 def candidates_weights(kernel: str, problem: GemmProblem) -> list[Config]:
     """Every admitted config of the search space, quickest by a rough estimate first; none has parts without a K step.
 
+    Two pairs of consumers come after one: the estimate knows bytes and instructions, and not what waiting costs.
     Raises the UnsupportedError of the smallest config where none is admitted, for then the problem itself is at fault.
     """
     found = []
@@ -86,7 +87,11 @@ def candidates_weights(kernel: str, problem: GemmProblem) -> list[Config]:
                         found.append(config)
     if not found:
         check_weights(kernel, problem, Config(tile_m=8, stages=1, splits=1))
-    return sorted(dict.fromkeys(found), key=lambda config: (_estimated_cycles(problem, config), -config.stages))
+    return sorted(dict.fromkeys(found), key=lambda config: _guessed_place(problem, config))
+
+
+def _guessed_place(problem: GemmProblem, config: Config) -> tuple[float, ...]:
+    return config.pairs, _estimated_cycles(problem, config), -config.stages
 
 
 def _fills_parts(k_steps: int, splits: int) -> bool:
@@ -142,8 +147,6 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
 _MEMORY_BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 18.5, 58
 #: Not measured: of the same order as for dense kernels, to be fitted.
 _CYCLES_PER_PIECE = 1500
-#: From a full stage to an empty one, for one pair of consumers: what M = 16 measured, the ends of pieces taken off.
-_STEP_LATENCY_CYCLES = 620
 _SPLIT_CYCLES = 4000  # a second kernel that adds the parts
 _LANES = 128
 #: Instructions a weight, counted in the machine code of the loops, scales and barriers included.
@@ -161,7 +164,6 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
         _stage_bytes(problem, 0) / _MEMORY_BYTES_PER_CYCLE / ceil_div(problem.m, config.tile_m),
         _stage_bytes(problem, config.tile_m) / _L2_BYTES_PER_CYCLE,
         _step_instructions(problem, config) / _LANES,
-        _STEP_LATENCY_CYCLES / config.pairs,
     )
     reduction = _SPLIT_CYCLES if config.splits > 1 else 0
     return ceil_div(pieces, _SMS) * (steps * step + _CYCLES_PER_PIECE) + reduction
