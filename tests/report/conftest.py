@@ -228,6 +228,14 @@ def repeated_row() -> Row:
     return row.model_copy(update={"case": row.case.model_copy(update={"repeat": 2}), "provenance": another_day})
 
 
+def finished_row(kernel: str, epilogue: str = "scales_bias_gelu", slower: float = 1.0) -> Row:
+    """A GEMM with an epilogue, in so many times a plain one's time."""
+    record = gemm_row(kernel).model_dump()
+    record["case"]["epilogue"] = epilogue
+    record["timing"]["samples_s"] = [slower * seconds for seconds in record["timing"]["samples_s"]]
+    return Row.model_validate(record)
+
+
 def unsupported_row() -> Row:
     """A case that its kernel cannot do."""
     changes: dict[str, Any] = dict.fromkeys(("timing", "energy", "energy_reason", "clocks", "accuracy", "compile"))
@@ -261,8 +269,9 @@ def _shapes() -> Iterator[tuple[tuple[int, int, int], str]]:
 
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
-    """Rows of every kind: two devices, both modes, roofs, an unsupported case, compiled, counted and repeated ones."""
+    """Rows of every kind: two devices, both modes, roofs, an unsupported case, an epilogue, and other evidence."""
     others = [unsupported_row(), compiled_row(), space_row(), counters_row(), repeated_row()]
+    others += [finished_row(kernel) for kernel in ("hopper_wgmma_fp8", "xla_dot_fp8_e4m3")]
     return [*device_rows("nvidia-h200"), *device_rows("synthetic-cpu"), *others]
 
 
@@ -288,3 +297,9 @@ def make_row() -> Callable[..., Row]:
 def make_counters_row() -> Callable[..., Row]:
     """`counters_row`, of another kernel."""
     return counters_row
+
+
+@pytest.fixture(scope="session")
+def make_finished_row() -> Callable[..., Row]:
+    """`finished_row`, of another kernel or epilogue."""
+    return finished_row

@@ -39,6 +39,7 @@ TABLES = (
     "tab_roofs",
     "tab_gemm",
     "tab_summary",
+    "tab_epilogues",
     "tab_accuracy",
     "tab_energy",
     "tab_energy_ratios",
