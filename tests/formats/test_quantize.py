@@ -121,6 +121,50 @@ def test_the_worked_examples_of_the_format_page(name: str, start: list[float], s
     np.testing.assert_array_equal(dequantize(q), x)
 
 
+@pytest.mark.parametrize("name", ["fp8_e4m3_1x128", "fp8_e4m3_128x128"])
+@pytest.mark.parametrize("shape", [(1, 1), (127, 128), (129, 127), (130, 300), (256, 256)])
+def test_blocks_of_128_that_end_early_equal_the_oracle_bit_for_bit(name: str, shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(shape[1])
+    x = (rng.normal(size=shape) * 2.0 ** rng.integers(-130, 120, shape)).astype(np.float32)
+    x[rng.random(shape) < 0.01] = np.inf
+    expected, got = reference.quantize(x, name), quantize(x, name)
+    assert got.scales.dtype == jnp.float32
+    assert got.scales.shape == (-(-shape[0] // (128 if name.endswith("128x128") else 1)), -(-shape[1] // 128))
+    np.testing.assert_array_equal(bits(got.codes), bits(expected.codes))
+    np.testing.assert_array_equal(bits(got.scales), bits(expected.scales))
+    for dtype in DTYPES:
+        np.testing.assert_array_equal(bits(dequantize(got, dtype)), bits(reference.dequantize(expected, dtype)))
+
+
+def test_a_block_of_128_takes_its_own_largest_magnitude_to_448() -> None:
+    x = np.ones((130, 300), np.float32)
+    x[5, 130], x[129, 299] = 896.0, -1344.0
+    rows, blocks = quantize(x, "fp8_e4m3_1x128"), quantize(x, "fp8_e4m3_128x128")
+    one = np.float32(1 / 448)
+    np.testing.assert_array_equal(rows.scales[5], [one, 2.0, one])
+    np.testing.assert_array_equal(rows.scales[129], [one, one, 3.0])
+    np.testing.assert_array_equal(rows.scales[0], [one, one, one])
+    np.testing.assert_array_equal(blocks.scales, [[one, 2.0, one], [one, one, 3.0]])
+    for q in (rows, blocks):
+        assert float(dequantize(q)[5, 130]) == 896.0
+        assert float(dequantize(q)[129, 299]) == -1344.0
+    assert float(dequantize(rows)[4, 130]) == 1.0
+    # In the same block as 896: 1 / 2 is a number of E4M3, and 1 / 3 is not.
+    assert float(dequantize(blocks)[4, 130]) == 1.0
+    assert float(dequantize(blocks)[128, 299]) == 3 * 0.34375
+
+
+def test_scales_of_another_shape_are_refused_for_blocks_of_128() -> None:
+    codes = np.zeros((130, 300), ml_dtypes.float8_e4m3fn)
+    for name, right in (("fp8_e4m3_1x128", (130, 3)), ("fp8_e4m3_128x128", (2, 3))):
+        QuantizedArray(codes, np.ones(right, np.float32), None, name, (130, 300))
+        for wrong in ((right[0], 2), (right[0] + 1, 3)):
+            with pytest.raises(ValueError, match="scales has shape"):
+                QuantizedArray(codes, np.ones(wrong, np.float32), None, name, (130, 300))
+    with pytest.raises(ValueError, match="scales has dtype float64, not float32"):
+        QuantizedArray(codes, np.ones((130, 3)), None, "fp8_e4m3_1x128", (130, 300))
+
+
 def test_int8_takes_the_largest_magnitude_to_127_and_rounds_ties_to_even() -> None:
     x = np.float32([[254, -254, 1, -1, 3, -3, -0.0, 0.99]])
     q = quantize(x, "int8")

@@ -134,6 +134,29 @@ def test_the_tolerance_covers_a_model_of_hoppers_accumulator(one_sign: bool, mon
     assert limit / 20 < error < limit
 
 
+def test_blocks_of_128_end_the_tensor_cores_sums(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model of Hopper's accumulator a block at a time: within a tolerance that does not grow with K."""
+    h200 = SimpleNamespace(platform="gpu", compute_capability="9.0", device_kind="NVIDIA H200")
+    monkeypatch.setattr(oracle, "default_device", lambda: h200)
+    rng = np.random.default_rng(0)
+    formats = ("fp8_e4m3_1x128", "fp8_e4m3_128x128")
+    values = (rng.normal(size=(16, 4096)) * 2.0 ** rng.integers(-3, 4, (16, 4096)) for _ in range(2))
+    a, b = (narrowgemm.quantize(x.astype(np.float32), name) for x, name in zip(values, formats, strict=True))
+    left, right = (np.asarray(x.codes).astype(np.float64) for x in (a, b))
+    total = np.zeros((16, 16), np.float32)
+    for block in range(32):
+        k = slice(128 * block, 128 * block + 128)
+        factor = np.asarray(a.scales)[:, block, None] * np.asarray(b.scales)[0, block]
+        total += factor * hopper_fp8_product(left[:, k], right[:, k]).astype(np.float32)
+    error = oracle.errors(total, oracle.exact(a, b))[0]
+    limit = oracle.tolerance(GemmProblem(16, 16, 4096, *formats, "f32"), oracle.coherence(a, b))
+    assert limit / 20 < error < limit
+    at_once = oracle.tolerance(GemmProblem(16, 16, 4096, "fp8_e4m3", "fp8_e4m3", "f32"))
+    assert limit < at_once / 4
+    long = oracle.tolerance(GemmProblem(16, 16, 65536, *formats, "f32"))
+    assert limit < long < 1.01 * limit
+
+
 @pytest.mark.parametrize("name", ["xla_dot_f32", "xla_dot_bf16", "xla_dot_fp8_e4m3"])
 @pytest.mark.parametrize("out", ["f32", "bf16", "f16", "fp8_e4m3", "fp8_e5m2"])
 def test_the_baselines_are_within_tolerance_and_a_missing_slice_of_k_is_not(name: str, out: str) -> None:

@@ -81,6 +81,12 @@ def test_constant_data_are_not_what_a_kernel_is_checked_on() -> None:
     assert operands.check_distribution("heavy_tailed") == "heavy_tailed"
 
 
+def test_blocks_that_may_end_early_take_any_k() -> None:
+    problem = GemmProblem(5, 7, 40, "fp8_e4m3_1x128", "fp8_e4m3_128x128")
+    a, b = operands.operand_shapes(problem)
+    assert (a.scales.shape, b.scales.shape) == ((5, 1), (1, 1))
+
+
 def test_a_block_that_does_not_divide_k_is_unsupported_and_a_misspelt_distribution_an_error() -> None:
     problem = GemmProblem(16, 16, 40, "mxfp8_e4m3", "mxfp8_e4m3")
     a, b = operands.originals(problem, "normal", 0, "timing", 0)

@@ -21,7 +21,7 @@ from narrowgemm.errors import unknown_name
 from narrowgemm.formats import rounding
 from narrowgemm.formats.packing import pack, unpack
 from narrowgemm.formats.rounding import Magnitude
-from narrowgemm.formats.spec import E8M0, ELEMENTS, FORMATS, ElementFormat, Format, format_named
+from narrowgemm.formats.spec import E8M0, ELEMENTS, F32, FORMATS, ElementFormat, Format, format_named
 
 SCALE_RULES = ("floor", "round_up")
 
@@ -29,8 +29,8 @@ _F32 = ELEMENTS["f32"]
 _E4M3 = ELEMENTS["e4m3"]
 _F32_INF = rounding.code_of(math.inf, _F32)
 _F32_ONE = rounding.code_of(1.0, _F32)
-#: A backend that flushes FP32 subnormals must not turn a tensor's scale into zero.
-_LEAST_TENSOR_SCALE = rounding.code_of(2.0**-126, _F32)
+#: A backend that flushes FP32 subnormals must not turn a scale into zero.
+_LEAST_SCALE = rounding.code_of(2.0**-126, _F32)
 _E8M0_BIAS = 127
 _E8M0_NAN = 0xFF
 
@@ -42,14 +42,15 @@ class QuantizedArray:
 
     codes:        of elements of 8 bits and more, their dtype, (rows, k); of FP6 and FP4, uint8
                   (rows, ceil(k·bits/8)), packed as `narrowgemm.formats.packing` says.
-    scales:       (rows, k / block) of the format's scale dtype; None without blocks.
+    scales:       (ceil(rows / block_rows), ceil(k / block)) of the format's scale dtype; None without blocks.
     tensor_scale: FP32 scalar; None stands for 1 and is the only choice for a format without one.
     format:       the format's name.
     shape:        (rows, k).
 
-    Making one raises ValueError, with both values, for an axis that is empty, a k that is no multiple of the block,
-    and a leaf of the wrong shape or dtype. JAX transformations rebuild it without these checks, for their leaves need
-    not be arrays, and under `vmap` carry a further axis that `shape` does not tell.
+    Making one raises ValueError, with both values, for an axis that is empty, a k that is no multiple of the block
+    in a format whose blocks are all whole, and a leaf of the wrong shape or dtype. JAX transformations rebuild it
+    without these checks, for their leaves need not be arrays, and under `vmap` carry a further axis that `shape` does
+    not tell.
     """
 
     codes: jax.Array
@@ -67,7 +68,7 @@ class QuantizedArray:
             "codes", self.codes, (rows, row_codes), np.dtype(np.uint8) if spec.is_packed else spec.element.dtype
         )
         if spec.block is not None and spec.scale_dtype is not None:
-            self._check("scales", self.scales, (rows, k // spec.block), spec.scale_dtype)
+            self._check("scales", self.scales, spec.scales_shape(rows, k), spec.scale_dtype)
         elif self.scales is not None:
             raise ValueError(f"{self.format}: scales given, but the format has no block scales; pass None")
         if self.tensor_scale is not None:
@@ -141,7 +142,7 @@ def quantize(
 
     `scale_rule` ("floor" or "round_up") chooses the E8M0 scales of the MX formats; other formats do not use it.
     Raises ValueError for another dtype, number of axes, format or rule, an empty axis, or a k that is no multiple
-    of the format's block.
+    of the block in a format whose blocks are all whole.
     """
     spec = format_named(format)
     if scale_rule not in SCALE_RULES:
@@ -193,9 +194,9 @@ def _dequantize(q: QuantizedArray, target: ElementFormat) -> jax.Array:
         codes = unpack(q.codes, element.bits, q.shape[1]).astype(jnp.uint32)
     else:
         codes = lax.bitcast_convert_type(q.codes, rounding.code_dtype(element)).astype(jnp.uint32)
-    scales = None if q.scales is None else lax.bitcast_convert_type(q.scales, jnp.uint8)
+    scales = None if q.scales is None else lax.bitcast_convert_type(q.scales, _scale_code_dtype(q.spec))
     tensor_scale = None if q.tensor_scale is None else lax.bitcast_convert_type(q.tensor_scale, jnp.uint32)
-    scale, scale_is_nan = _scale(q.spec, scales, tensor_scale)
+    scale, scale_is_nan = _scale(q.spec, scales, tensor_scale, (codes.shape[0], q.shape[1]))
     unsigned = codes & (rounding.sign_bit(element) - 1)
     last_number = rounding.code_of(math.inf if element.has_inf else element.max_finite, element)
     code = rounding.round_to(rounding.multiply(rounding.magnitude(codes, element), scale), target)
@@ -206,10 +207,17 @@ def _dequantize(q: QuantizedArray, target: ElementFormat) -> jax.Array:
     return lax.bitcast_convert_type(code.astype(rounding.code_dtype(target)), target.dtype)
 
 
+def spread(scales: jax.Array, spec: Format, shape: tuple[int, int]) -> jax.Array:
+    """The block scale of each element of an operand of `shape` (rows, k)."""
+    assert spec.block is not None
+    each = jnp.repeat(scales, spec.block, axis=1)[:, : shape[1]]
+    return each if spec.block_rows == 1 else jnp.repeat(each, spec.block_rows, axis=0)[: shape[0]]
+
+
 def _check_extents(spec: Format, rows: int, k: int) -> None:
     if rows < 1 or k < 1:
         raise ValueError(f"{spec.name}: shape ({rows}, {k}) has an empty axis; each must be at least 1")
-    if spec.block is not None and k % spec.block:
+    if spec.block is not None and k % spec.block and not spec.is_ragged:
         padded = -(-k // spec.block) * spec.block
         raise ValueError(
             f"{spec.name}: k={k} is not a multiple of the block of {spec.block}; pad K with zeros to {padded}"
@@ -220,7 +228,7 @@ def _is_finite(bits: jax.Array) -> jax.Array:
     return (bits & (rounding.sign_bit(_F32) - 1)) < _F32_INF
 
 
-def _finite_amax(bits: jax.Array, axis: int | None) -> jax.Array:
+def _finite_amax(bits: jax.Array, axis: tuple[int, ...] | None) -> jax.Array:
     """Bits of the largest finite magnitude (positive floats are ordered as their bits are)."""
     return jnp.max(jnp.where(_is_finite(bits), bits & (rounding.sign_bit(_F32) - 1), 0), axis=axis)
 
@@ -229,18 +237,18 @@ def _tensor_scale(bits: jax.Array, spec: Format) -> jax.Array:
     """FP32 bits of amax / (largest value that codes and block scales can make), a scalar."""
     largest = spec.element.max_finite * (1.0 if spec.block is None else _E4M3.max_finite)
     amax = _finite_amax(bits, None)
-    quotient, sticky = rounding.divide(rounding.magnitude(amax, _F32), rounding.constant(largest))
-    scale = jnp.maximum(rounding.round_to(quotient, _F32, sticky), _LEAST_TENSOR_SCALE)
-    scale = jnp.where(amax == 0, _F32_ONE, scale)
+    scale = _f32_scale(amax, largest)
     if spec.block is None and not spec.element.has_nan:
         scale = jnp.where(jnp.all(_is_finite(bits)), scale, rounding.code_of(math.nan, _F32))
     return scale.astype(jnp.uint32)
 
 
 def _block_scales(bits: jax.Array, spec: Format, block: int, tensor_scale: jax.Array | None, rule: str) -> jax.Array:
-    """Codes of the block scales, uint8 (rows, k / block)."""
-    blocks = bits.reshape(bits.shape[0], -1, block)
-    amax = _finite_amax(blocks, -1)
+    """Codes of the block scales, unsigned integers as wide as they are."""
+    blocks = _in_blocks(bits, spec.block_rows, block)
+    amax = _finite_amax(blocks, (1, 3))
+    if spec.scale_dtype == F32:
+        return _f32_scale(amax, spec.element.max_finite)
     if tensor_scale is None:
         code, one, nan = _e8m0(rounding.magnitude(amax, _F32), spec.element, rule), _E8M0_BIAS, _E8M0_NAN
     else:
@@ -251,8 +259,26 @@ def _block_scales(bits: jax.Array, spec: Format, block: int, tensor_scale: jax.A
         one, nan = rounding.code_of(1.0, _E4M3), rounding.code_of(math.nan, _E4M3)
     code = jnp.where(amax == 0, one, code)
     if not spec.element.has_nan:
-        code = jnp.where(jnp.all(_is_finite(blocks), axis=-1), code, nan)
+        code = jnp.where(jnp.all(_is_finite(blocks), axis=(1, 3)), code, nan)
     return code.astype(jnp.uint8)
+
+
+def _in_blocks(bits: jax.Array, block_rows: int, block: int) -> jax.Array:
+    """Blocks (blocks of rows, rows of one, blocks of k, k of one); what the last ones lack is zero."""
+    rows, k = bits.shape
+    padded = jnp.pad(bits, ((0, -rows % block_rows), (0, -k % block)))
+    return padded.reshape(-(-rows // block_rows), block_rows, -(-k // block), block)
+
+
+def _f32_scale(amax: jax.Array, largest: float) -> jax.Array:
+    """FP32 bits of amax / largest: one without any amax, and never a subnormal."""
+    quotient, sticky = rounding.divide(rounding.magnitude(amax, _F32), rounding.constant(largest))
+    scale = jnp.maximum(rounding.round_to(quotient, _F32, sticky), _LEAST_SCALE)
+    return jnp.where(amax == 0, _F32_ONE, scale).astype(jnp.uint32)
+
+
+def _scale_code_dtype(spec: Format) -> np.dtype:
+    return np.dtype(np.uint32) if spec.scale_dtype == F32 else np.dtype(np.uint8)
 
 
 def _e8m0(amax: Magnitude, element: ElementFormat, rule: str) -> jax.Array:
@@ -265,12 +291,16 @@ def _e8m0(amax: Magnitude, element: ElementFormat, rule: str) -> jax.Array:
     return jnp.clip(exponent + _E8M0_BIAS, 0, _E8M0_NAN - 1)
 
 
-def _scale(spec: Format, scales: jax.Array | None, tensor_scale: jax.Array | None) -> tuple[Magnitude, jax.Array]:
-    """Product of the scales of each element, to be broadcast over (rows, k), and where it is NaN."""
+def _scale(
+    spec: Format, scales: jax.Array | None, tensor_scale: jax.Array | None, shape: tuple[int, int]
+) -> tuple[Magnitude, jax.Array]:
+    """Product of the scales of each element, to be broadcast over `shape` (rows, k), and where it is NaN."""
     product, is_nan = rounding.constant(1.0), jnp.asarray(False)
     if scales is not None and spec.block is not None:
-        codes = jnp.repeat(scales.astype(jnp.uint32), spec.block, axis=1)
-        if spec.scale_dtype == E8M0:
+        codes = spread(scales.astype(jnp.uint32), spec, shape)
+        if spec.scale_dtype == F32:
+            product, is_nan = rounding.magnitude(codes, _F32), ~_is_finite(codes)
+        elif spec.scale_dtype == E8M0:
             product, is_nan = (jnp.ones_like(codes), codes.astype(jnp.int32) - _E8M0_BIAS), codes == _E8M0_NAN
         else:
             product, is_nan = rounding.magnitude(codes, _E4M3), codes == rounding.code_of(math.nan, _E4M3)
@@ -285,7 +315,7 @@ def _element_codes(
 ) -> jax.Array:
     """Codes of x / (block scale · tensor scale), one each, unsigned integers (rows, k)."""
     element = spec.element
-    scale, scale_is_nan = _scale(spec, scales, tensor_scale)
+    scale, scale_is_nan = _scale(spec, scales, tensor_scale, (bits.shape[0], bits.shape[1]))
     quotient, sticky = rounding.divide(rounding.magnitude(bits, _F32), scale)
     code = rounding.round_to(quotient, element, sticky)
     unsigned = bits & (rounding.sign_bit(_F32) - 1)

@@ -5,6 +5,7 @@ exact where it matters: a product of code and scales has at most 32 significant 
 numbers is further from every midpoint between two codes than float64 rounds, unless it is one.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -12,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from narrowgemm.formats.spec import E8M0, ELEMENTS, ElementFormat, Format, format_named
+from narrowgemm.formats.spec import E8M0, ELEMENTS, F32, ElementFormat, Format, format_named
 
 Float64 = NDArray[np.float64]
 Codes = NDArray[np.unsignedinteger[Any]]
 
 _E4M3 = ELEMENTS["e4m3"]
-_LEAST_TENSOR_SCALE = 2.0**-126
+_LEAST_SCALE = 2.0**-126
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,7 @@ def quantize(
     tensor_scale = _tensor_scale(values, finite, spec) if spec.tensor_scale else None
     unit = 1.0 if tensor_scale is None else np.float64(tensor_scale)
     scales = None if spec.block is None else _block_scales(values, finite, spec, unit, scale_rule)
-    scale = unit if scales is None else unit * np.repeat(scales.astype(np.float64), spec.block or 1, axis=1)
+    scale = unit if scales is None else unit * _spread(scales, spec, values.shape)
     if not spec.element.has_nan:
         values = np.where(np.isnan(scale), 0.0, values)
     with np.errstate(invalid="ignore"):
@@ -113,7 +114,7 @@ def dequantize(q: Any, dtype: DTypeLike = np.float64) -> np.ndarray:
     codes = unpack(stored, spec.element.bits, q.shape[1]) if spec.is_packed else stored.view(_uint(spec.element))
     values = decode(codes, spec.element)
     if q.scales is not None:
-        values = values * np.repeat(np.asarray(q.scales).astype(np.float64), spec.block or 1, axis=1)
+        values = values * _spread(np.asarray(q.scales), spec, q.shape)
     if q.tensor_scale is not None:
         values = values * np.float64(np.asarray(q.tensor_scale))
     if np.dtype(dtype) == np.float64:
@@ -144,14 +145,15 @@ def _tensor_scale(values: Float64, finite: Float64, spec: Format) -> np.ndarray:
     amax = finite.max()
     if spec.block is None and not spec.element.has_nan and not np.isfinite(values).all():
         return np.array(np.nan, np.float32)
-    return np.array(1.0 if amax == 0 else max(amax / largest, _LEAST_TENSOR_SCALE), np.float32)
+    return np.array(1.0 if amax == 0 else max(amax / largest, _LEAST_SCALE), np.float32)
 
 
 def _block_scales(values: Float64, finite: Float64, spec: Format, unit: float, scale_rule: str) -> np.ndarray:
-    blocks = (values.shape[0], -1, spec.block or 1)
-    amax = finite.reshape(blocks).max(axis=-1)
+    amax = _of_blocks(np.max, finite, spec)
     some = np.where(amax == 0, 1.0, amax)
-    if spec.scale_dtype == E8M0:
+    if spec.scale_dtype == F32:
+        scales = np.maximum(some / spec.element.max_finite, _LEAST_SCALE)
+    elif spec.scale_dtype == E8M0:
         if scale_rule == "floor":
             exponent = np.frexp(some)[1] - 1 - spec.element.max_exponent
         else:
@@ -163,5 +165,22 @@ def _block_scales(values: Float64, finite: Float64, spec: Format, unit: float, s
         scales = decode(np.maximum(codes, 1), _E4M3)
     scales = np.where(amax == 0, 1.0, scales)
     if not spec.element.has_nan:
-        scales = np.where(np.isfinite(values).reshape(blocks).all(axis=-1), scales, np.nan)
+        scales = np.where(_of_blocks(np.all, np.isfinite(values), spec), scales, np.nan)
     return scales.astype(spec.scale_dtype)
+
+
+def _of_blocks(reduce: Callable[..., Any], values: np.ndarray, spec: Format) -> np.ndarray:
+    """What `reduce` makes of each block, whole or not."""
+    (rows, k), block = values.shape, spec.block or 1
+    return np.array(
+        [
+            [reduce(values[i : i + spec.block_rows, j : j + block]) for j in range(0, k, block)]
+            for i in range(0, rows, spec.block_rows)
+        ]
+    )
+
+
+def _spread(scales: np.ndarray, spec: Format, shape: tuple[int, int]) -> Float64:
+    """The scale of each element."""
+    each = np.repeat(scales.astype(np.float64), spec.block or 1, axis=1)
+    return np.repeat(each, spec.block_rows, axis=0)[: shape[0], : shape[1]]

@@ -1,7 +1,8 @@
 """The table of number formats: element formats and block formats, without JAX.
 
 Sources: OCP Microscaling Formats v1.0 as restated by NVIDIA CUTLASS (block 32, E8M0 scales), NVIDIA's
-NVFP4 description (block 16, E4M3 scales, one FP32 scale a tensor), and the definitions of `ml_dtypes`.
+NVFP4 description (block 16, E4M3 scales, one FP32 scale a tensor), the DeepSeek-V3 technical report
+(arXiv:2412.19437, section 3.3.2: FP32 scales for 1×128 of activations and 128×128 of weights), and `ml_dtypes`.
 """
 
 from dataclasses import dataclass
@@ -51,8 +52,10 @@ class Format:
     """A format of an operand: elements, and how they are scaled.
 
     block:         elements of K that share a scale; None where a scale, if any, is of the whole tensor.
-    scale_dtype:   dtype of the block scales (E8M0 or E4M3), None without blocks.
+    scale_dtype:   dtype of the block scales (E8M0, E4M3 or FP32), None without blocks.
     tensor_scale:  whether one FP32 scale multiplies the whole tensor.
+    block_rows:    rows that share a block's scale.
+    is_ragged:     whether the last blocks of an operand may be smaller; else K is a multiple of `block`.
     """
 
     name: str
@@ -60,6 +63,8 @@ class Format:
     block: int | None = None
     scale_dtype: np.dtype | None = None
     tensor_scale: bool = False
+    block_rows: int = 1
+    is_ragged: bool = False
 
     @property
     def is_packed(self) -> bool:
@@ -70,10 +75,26 @@ class Format:
         """Bytes of the codes of a rows×k operand, each row packed on its own to whole bytes."""
         return rows * -(-k * self.element.bits // 8)
 
+    def scales_shape(self, rows: int, k: int) -> tuple[int, int]:
+        """Shape of the block scales of a rows×k operand. Raises ValueError for a format without blocks."""
+        if self.block is None:
+            raise ValueError(f"{self.name}: has no block scales")
+        return -(-rows // self.block_rows), -(-k // self.block)
+
     def scale_bytes(self, rows: int, k: int) -> int:
         """Bytes of the block scales and the tensor scale of a rows×k operand."""
-        blocks = 0 if self.block is None else rows * -(-k // self.block)
-        return blocks + (4 if self.tensor_scale else 0)
+        tensor_bytes = 4 if self.tensor_scale else 0
+        if self.block is None or self.scale_dtype is None:
+            return tensor_bytes
+        along_rows, along_k = self.scales_shape(rows, k)
+        return along_rows * along_k * self.scale_dtype.itemsize + tensor_bytes
+
+    @property
+    def bytes_per_element(self) -> float:
+        """Bytes of an element's code and its share of a whole block's scale."""
+        shared = 0 if self.block is None else self.block * self.block_rows
+        scale = self.scale_dtype.itemsize / shared if shared and self.scale_dtype is not None else 0.0
+        return self.element.bits / 8 + scale
 
     def storage_bytes(self, rows: int, k: int) -> int:
         """Bytes of a rows×k operand in memory, scales included."""
@@ -109,6 +130,7 @@ ELEMENTS: dict[str, ElementFormat] = _elements(
 
 E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
 E4M3 = np.dtype(ml_dtypes.float8_e4m3fn)
+F32 = np.dtype(np.float32)
 
 FORMATS: dict[str, Format] = {
     f.name: f
@@ -122,6 +144,8 @@ FORMATS: dict[str, Format] = {
         Format("fp6_e2m3", ELEMENTS["e2m3"], tensor_scale=True),
         Format("fp6_e3m2", ELEMENTS["e3m2"], tensor_scale=True),
         Format("fp4_e2m1", ELEMENTS["e2m1"], tensor_scale=True),
+        Format("fp8_e4m3_1x128", ELEMENTS["e4m3"], block=128, scale_dtype=F32, is_ragged=True),
+        Format("fp8_e4m3_128x128", ELEMENTS["e4m3"], block=128, scale_dtype=F32, block_rows=128, is_ragged=True),
         Format("mxfp8_e4m3", ELEMENTS["e4m3"], block=32, scale_dtype=E8M0),
         Format("mxfp8_e5m2", ELEMENTS["e5m2"], block=32, scale_dtype=E8M0),
         Format("mxfp6_e2m3", ELEMENTS["e2m3"], block=32, scale_dtype=E8M0),

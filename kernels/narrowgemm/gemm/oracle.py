@@ -11,7 +11,7 @@ from jax import lax
 from numpy.typing import NDArray
 
 from narrowgemm.formats import reference
-from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized, dequantize
+from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized, dequantize, spread
 from narrowgemm.formats.spec import E8M0, FORMATS, format_named
 from narrowgemm.gemm.device import arch_of, default_device
 from narrowgemm.gemm.epilogue import Epilogue
@@ -53,8 +53,8 @@ def as_float64(operand: QuantizedArray) -> jax.Array:
     element = operand.spec.element
     unscaled = next(name for name, spec in FORMATS.items() if spec.element == element and spec.block is None)
     values = dequantize(QuantizedArray(operand.codes, None, None, unscaled, operand.shape)).astype(jnp.float64)
-    if operand.scales is not None and operand.spec.block is not None:
-        values = values * jnp.repeat(_scale_as_float64(operand.scales), operand.spec.block, axis=1)
+    if operand.scales is not None:
+        values = values * spread(_scale_as_float64(operand.scales), operand.spec, operand.shape)
     if operand.tensor_scale is not None:
         values = values * operand.tensor_scale.astype(jnp.float64)
     return values
@@ -151,6 +151,10 @@ def tolerance(problem: GemmProblem, sign_coherence: float | None = None, product
     a tenth of their sum. None stands for operands of mean zero. Products of integers are added exactly; their sum is
     rounded as it becomes FP32, and with each of two scales.
 
+    Hopper's tensor core takes no block scales: where both operands have them, its sums end with a block, and its error
+    is that of K = one block, whatever K is: each block's is a share of its own sum, and both add up in one way. What
+    adds the blocks' sums is FP32; a block's sum is scaled by a product that was rounded once.
+
     With an epilogue the accumulator's error is `product_share` times as large a share of the result, or by the steepest
     slope of an activation more: the norm of the scaled product over that of the result.
     """
@@ -163,5 +167,15 @@ def tolerance(problem: GemmProblem, sign_coherence: float | None = None, product
         sign_coherence = 1 / math.sqrt(problem.k)
     hopper_fp8 = arch_of(default_device()) == "hopper" and max(element.bits for element in elements) <= 8
     fraction_bits = _HOPPER_FP8_FRACTION_BITS if hopper_fp8 else _FP32_FRACTION_BITS
-    accumulation: float = 2.0 ** -(fraction_bits + 1) * (sign_coherence * problem.k + math.sqrt(problem.k))
-    return rounding + carried * accumulation
+    blocks = [format_named(name).block for name in (problem.a_format, problem.b_format)]
+    if hopper_fp8 and all(blocks):
+        in_core = min(problem.k, *(block for block in blocks if block))
+        in_one_block = _accumulation(fraction_bits, in_core, max(sign_coherence, 1 / math.sqrt(in_core)))
+        among_blocks = _accumulation(_FP32_FRACTION_BITS, -(-problem.k // in_core), sign_coherence)
+        return rounding + carried * (in_one_block + among_blocks + 2.0 ** -(_FP32_FRACTION_BITS + 1))
+    return rounding + carried * _accumulation(fraction_bits, problem.k, sign_coherence)
+
+
+def _accumulation(fraction_bits: int, terms: int, sign_coherence: float) -> float:
+    """Relative error of a sum of so many terms."""
+    return 2.0 ** -(fraction_bits + 1) * (sign_coherence * terms + math.sqrt(terms))

@@ -131,8 +131,9 @@ def _known(distribution: str) -> None:
 
 def _check_blocks(problem: GemmProblem) -> None:
     for name in (problem.a_format, problem.b_format):
-        block = format_named(name).block
-        if block is not None and problem.k % block:
+        spec = format_named(name)
+        block = spec.block
+        if block is not None and problem.k % block and not spec.is_ragged:
             raise UnsupportedError(
                 name,
                 {"k": problem.k},

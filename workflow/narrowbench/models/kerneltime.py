@@ -143,7 +143,7 @@ def kernel_time(problem: GemmProblem, tiling: Tiling, machine: Machine, coeffici
     waves = s.waves(problem)
     k = s.tile_k * ceil_div(ceil_div(problem.k, s.tile_k), s.split_k)
     per_core_cycle = waves / s.cores_per_unit / machine.clock_hz
-    a_bytes, b_bytes = (_element_bytes(name) for name in (problem.a_format, problem.b_format))
+    a_bytes, b_bytes = (format_named(name).bytes_per_element for name in (problem.a_format, problem.b_format))
     loads = k * (s.tile_m * a_bytes + s.tile_n * b_bytes)
     reads = k * (s.tile_m * s.tile_n) * (a_bytes / tiling.mma_n + b_bytes / tiling.mma_m)
     result = s.tile_m * s.tile_n * (format_named(problem.out_format).element.bits / 8 if s.split_k == 1 else 4)
@@ -163,12 +163,6 @@ def kernel_time(problem: GemmProblem, tiling: Tiling, machine: Machine, coeffici
         memory_s=traffic.hbm_bytes / (machine.memory_bytes_per_s * c.memory),
         waves=waves,
     )
-
-
-def _element_bytes(format_name: str) -> float:
-    """Bytes of an element with its share of a block's scale."""
-    spec = format_named(format_name)
-    return spec.element.bits / 8 + (0 if spec.block is None else 1 / spec.block)
 
 
 def fit_coefficients(runs: Sequence[KernelRun], start: Coefficients | None = None) -> Coefficients:

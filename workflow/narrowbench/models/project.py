@@ -157,7 +157,7 @@ def factor_text(factor: Factor, profiles: Mapping[str, DeviceProfile]) -> str:
     for device, fmt in ((factor.old_device, factor.old_format), (factor.new_device, factor.new_format)):
         power_w, rate, bandwidth = _figures(device, fmt, profiles)
         flop_j, weight_j = _costs_j(device, fmt, profiles)
-        tflop, tbyte, size = f"{rate / 1e12:,.0f}", f"{bandwidth / 1e12:g}", f"{_weight_bytes(fmt):g}"
+        tflop, tbyte, size = f"{rate / 1e12:,.0f}", f"{bandwidth / 1e12:g}", f"{format_named(fmt).bytes_per_element:g}"
         lines += [
             f"{device}, {fmt}",
             f"  compute     {power_w:g} W / {tflop} TFLOP/s dense = {flop_j * 1e12:.3f} pJ/FLOP",
@@ -191,10 +191,4 @@ def _known(device: str, what: str, figure: Figure) -> float:
 def _costs_j(device: str, fmt: str, profiles: Mapping[str, DeviceProfile]) -> tuple[float, float]:
     """Joules of a FLOP at the dense peak and of reading a weight at the nominal bandwidth, both at the power limit."""
     power_w, rate, bandwidth = _figures(device, fmt, profiles)
-    return power_w / rate, power_w / bandwidth * _weight_bytes(fmt)
-
-
-def _weight_bytes(fmt: str) -> float:
-    """Bytes of a weight with its share of the block's scale."""
-    spec = format_named(fmt)
-    return spec.element.bits / 8 + (0 if spec.block is None else 1 / spec.block)
+    return power_w / rate, power_w / bandwidth * format_named(fmt).bytes_per_element

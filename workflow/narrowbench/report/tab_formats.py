@@ -3,10 +3,11 @@
 from narrowbench.report.load import Material
 from narrowbench.report.tables import Column, Table, count
 from narrowbench.report.units import scientific
-from narrowgemm.formats.spec import FORMATS
+from narrowgemm.formats.spec import FORMATS, Format
 
 _NOTE = (
-    "Bits: of an element. Block: elements along K that share a scale. Bytes an element: its code and its share of that."
+    "Bits: of an element. Block: elements along K that share a scale, times rows that do where they are several. "
+    "Bytes an element: its code and its share of that."
 )
 
 
@@ -22,7 +23,7 @@ def table(_: Material) -> Table:
         ),
         Column("infinity", "infinity"),
         Column("nan", "NaN"),
-        count("block", "block"),
+        Column("block", "block", align="right"),
         Column("block_scale", "block scale"),
         Column("tensor_scale", "tensor scale"),
         Column("bytes_per_element", "bytes an element", lambda value: f"{value:.4g}", "right"),
@@ -36,14 +37,20 @@ def table(_: Material) -> Table:
             form.element.max_finite,
             _yes(form.element.has_inf),
             _yes(form.element.has_nan),
-            form.block,
-            {"float8_e8m0fnu": "E8M0", "float8_e4m3fn": "E4M3"}.get(str(form.scale_dtype)),
+            _block(form),
+            {"float8_e8m0fnu": "E8M0", "float8_e4m3fn": "E4M3", "float32": "FP32"}.get(str(form.scale_dtype)),
             "FP32" if form.tensor_scale else None,
-            form.element.bits / 8 + (1 / form.block if form.block else 0),
+            form.bytes_per_element,
         ]
         for form in FORMATS.values()
     ]
     return Table("Formats of the operands", columns, rows, _NOTE)
+
+
+def _block(form: Format) -> str | None:
+    if form.block is None:
+        return None
+    return str(form.block) if form.block_rows == 1 else f"{form.block} × {form.block_rows}"
 
 
 def _yes(value: bool) -> str:
