@@ -48,8 +48,9 @@ class MachineCode:
         return sum(n for name, n in self.instructions.items() if name == mnemonic or name.startswith(f"{mnemonic}."))
 
 
-#: Mnemonics that are counted: tensor cores, TMA, tensor memory, local memory (spills), and a cluster's shared memory.
-_COUNTED = re.compile(r"[HQI]G?MMA|UTC\w+|UTMA\w+|LDTM|STTM|LDL|STL|STAS")
+#: Mnemonics that are counted: tensor cores, TMA, tensor memory, local memory (spills), a cluster's shared memory, and
+#: what begins and waits for wgmma: ptxas adds such waits where it cannot keep several in flight.
+_COUNTED = re.compile(r"[HQI]G?MMA|UTC\w+|UTMA\w+|LDTM|STTM|LDL|STL|STAS|WARPGROUP")
 #: Those of Hopper's and Blackwell's tensor-core instructions (HGMMA, QGMMA, IGMMA; UTCHMMA, UTCQMMA, UTCOMMA).
 MULTIPLY = re.compile(r"(HGMMA|QGMMA|IGMMA|UTC[A-Z]MMA)")
 _SASS_LINE = re.compile(r"/\*([0-9a-f]{4,})\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")

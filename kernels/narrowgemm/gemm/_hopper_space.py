@@ -128,13 +128,13 @@ def candidates_dense(kernel: str, problem: GemmProblem, products: int = 1, are_r
         Config(tile_m, tile_n, stages, split, cluster_m, cluster_n)
         for tile_m, tile_n, split in _TILES
         for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2))
-        for stages in (_stages_that_fit(problem, Config(tile_m, tile_n, 1, split)),)
+        for stages in (stages_that_fit(problem, Config(tile_m, tile_n, 1, split)),)
         if cluster_m <= ceil_div(problem.m, tile_m) and cluster_n <= ceil_div(problem.n, tile_n)
     ]
     admitted = [config for config in space if is_admitted(check_dense, kernel, problem, config)]
     if not admitted:
         check_dense(kernel, problem, Config(tile_m=64, tile_n=64, stages=1, split="n"))
-    return sorted(admitted, key=functools.partial(_estimated_cycles, problem, products, are_ragged))
+    return sorted(admitted, key=functools.partial(estimated_cycles, problem, products, are_ragged))
 
 
 #: Tiles worth trying. 64×256 a consumer has the best ratio of arithmetic to loads; the widths below it let the number
@@ -156,7 +156,8 @@ _CYCLES_PER_TILE = 1500
 _PING_PONG_STEP = 1.05  # one consumer alone leaves the tensor core a gap between its K steps
 
 
-def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
+def stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
+    """How many stages shared memory has room for."""
     stage_bytes = STAGE_K_BYTES * (one_stage.tile_m + one_stage.tile_n)
     fixed_bytes = shared_memory_bytes(problem, one_stage) - stage_bytes
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed_bytes) // stage_bytes)
@@ -167,15 +168,22 @@ def _cluster_tiles_m(m: int, rows: int, are_ragged: bool) -> float:
     return max(1.0, m / rows + 0.5) if are_ragged else math.ceil(m / rows)
 
 
-def _estimated_cycles(problem: GemmProblem, products: int, are_ragged: bool, config: Config) -> float:
+def tensor_cycles(rows: int, columns: int) -> float:
+    """Cycles that a tensor core multiplies for a 128-byte K step of so many rows and columns."""
+    return rows * columns / 32
+
+
+def estimated_cycles(
+    problem: GemmProblem, products: int, are_ragged: bool, config: Config, least_step: float = 0.0
+) -> float:
     """Cycles of the busiest multiprocessor: K steps bound by tensor core or loads, and an exposed epilogue a tile.
 
-    A tensor core works tile_m·tile_n/32 cycles a 128-byte K step; a partner in the cluster spares half an operand.
+    A partner in the cluster spares half an operand. `least_step`: cycles that anything else takes in a tile's K step.
     """
     tiles_m = _cluster_tiles_m(problem.m, config.tile_m * config.cluster_m, are_ragged) * config.cluster_m
     tiles_n = math.ceil(problem.n / (config.tile_n * config.cluster_n)) * config.cluster_n
     loaded_bytes = (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m) * STAGE_K_BYTES
-    step = max(config.tile_m * config.tile_n / 32, loaded_bytes / _LOAD_BYTES_PER_CYCLE)
+    step = max(tensor_cycles(config.tile_m, config.tile_n), loaded_bytes / _LOAD_BYTES_PER_CYCLE, least_step)
     step += _CYCLES_PER_LOADED_BYTE * loaded_bytes
     epilogue = config.tile_m * config.tile_n / _EPILOGUE_ELEMENTS_PER_CYCLE
     if config.split is None:

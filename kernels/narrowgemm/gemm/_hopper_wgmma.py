@@ -26,6 +26,7 @@ The pipeline follows NVIDIA's CUTLASS and the Hopper example of JAX Pallas in id
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -34,7 +35,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from narrowgemm.formats.quantize import Operand, as_quantized
+from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu, _wgmma_epilogue
 from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
@@ -50,6 +51,65 @@ from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.problem import GemmProblem
 
 
+@dataclass(frozen=True)
+class Tile:
+    """What a consumer computes: `shape` of C from `row` and `column` on, in `k_steps` steps.
+
+    stages:   how many there are; steps take them in turn.
+    stage_of: the stage of step number k of the tile.
+    operands: waits for a stage; the references to the tile's rows of A and of B in it.
+    leave:    gives a stage back.
+    """
+
+    row: jax.Array
+    column: jax.Array
+    shape: tuple[int, int]
+    k_steps: int
+    stages: int
+    stage_of: Callable[[Any], jax.Array]
+    operands: Callable[[jax.Array], tuple[Any, Any]]
+    leave: Callable[[jax.Array], None]
+
+
+@dataclass(frozen=True)
+class Accumulation:
+    """How a tile's products become its FP32 sums.
+
+    scales: what the kernel reads of an operand beside its codes.
+    sums:   a tile, references to those of A and of B, and `interpret` -> the sums, in wgmma's layout.
+    are_scaled: whether the sums have all scales; else they lack the product of two tensor scales.
+    """
+
+    scales: Callable[[QuantizedArray], jax.Array]
+    sums: Callable[[Tile, Any, Any, bool], jax.Array]
+    are_scaled: bool
+
+
+def _in_tensor_core(tile: Tile, a_scale: Any, b_scale: Any, interpret: bool) -> jax.Array:
+    """All of K in the tensor core's accumulator."""
+    del a_scale, b_scale, interpret
+
+    def accumulate(acc: Any) -> jax.Array:
+        @pl.loop(0, tile.k_steps)
+        def _multiply(k_step: jax.Array) -> None:
+            a_part, b_part = tile.operands(tile.stage_of(k_step))
+            plgpu.wgmma(acc, a_part, b_part.T)
+            # One wgmma stays in flight; the one before it has now read its stage.
+            plgpu.wgmma_wait(1)
+            pl.when(k_step > 0)(lambda: tile.leave(tile.stage_of(k_step - 1)))
+
+        sums: jax.Array = acc[...]
+        tile.leave(tile.stage_of(tile.k_steps - 1))
+        return sums
+
+    result: jax.Array = pl.run_scoped(accumulate, plgpu.WGMMAAccumulatorRef(tile.shape, jnp.float32))
+    return result
+
+
+#: One sum over all of K, to be multiplied by both tensor scales.
+ONE_SUM = Accumulation(lambda operand: scale_operand(operand.tensor_scale), _in_tensor_core, are_scaled=False)
+
+
 def launch(
     name: str,
     a: Operand,
@@ -58,8 +118,9 @@ def launch(
     out_format: str,
     interpret: bool,
     epilogue: Epilogue | None = None,
+    accumulation: Accumulation = ONE_SUM,
 ) -> jax.Array:
-    """a·bᵀ times their tensor scales, M×N of `out_format`; the problem has passed `check_dense`.
+    """a·bᵀ times their scales, M×N of `out_format`; the problem has passed the kernel's `check`.
 
     Raises ValueError for an epilogue of another shape, UnsupportedError for one that shared memory has no room for.
     """
@@ -79,7 +140,7 @@ def launch(
     walk = OneProduct(config, grid)
     kernel = kernel_of(
         name,
-        functools.partial(_sorted, epilogue=epilogue, config=config, walk=walk, interpret=interpret),
+        functools.partial(_sorted, epilogue, walk, config=config, interpret=interpret, accumulation=accumulation),
         jax.ShapeDtypeStruct((m, n), out_dtype),
         grid[0] * grid[1],
         config,
@@ -90,19 +151,19 @@ def launch(
         interpret,
         compiler_params=_wgmma_epilogue.compiler_params(epilogue),
     )
-    scales = (scale_operand(qa.tensor_scale), scale_operand(qb.tensor_scale))
+    scales = (accumulation.scales(qa), accumulation.scales(qb))
     result: jax.Array = kernel(qa.codes, qb.codes, *scales, *(jnp.atleast_1d(x) for x in jax.tree.leaves(epilogue)))
     return result
 
 
-def _sorted(*refs: Any, epilogue: Epilogue, config: Config, walk: OneProduct, interpret: bool) -> None:
+def _sorted(epilogue: Epilogue, walk: OneProduct, *refs: Any, config: Config, interpret: bool, **how: Any) -> None:
     """`body` of references in a kernel's order: operands, the epilogue's, the output, scratch, the epilogue's."""
     leaves, structure = jax.tree.flatten(epilogue)
     out = 4 + len(leaves)
     vectors = len(refs) - len(_wgmma_epilogue.scratch(config, epilogue))
     operands = jax.tree.unflatten(structure, refs[4:out])
     finish = _wgmma_epilogue.Finish(operands, refs[vectors:], config, refs[out].dtype, interpret)
-    body(*refs[:4], *refs[out:vectors], config=config, walk=walk, interpret=interpret, finish=finish)
+    body(*refs[:4], *refs[out:vectors], config=config, walk=walk, interpret=interpret, finish=finish, **how)
 
 
 def kernel_of(
@@ -171,6 +232,7 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
     walk: OneProduct,
     interpret: bool,
     finish: _wgmma_epilogue.Finish,
+    accumulation: Accumulation = ONE_SUM,
 ) -> None:
     """The kernel of one thread block."""
     k_steps = walk.grid[2]
@@ -185,8 +247,8 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
     def stage_of(step: jax.Array) -> jax.Array:
         return lax.rem(step, jnp.int32(config.stages))
 
-    def full_of(turn: jax.Array, step: jax.Array) -> Any:
-        return full.at[stage_of(step) + (turn * config.stages if in_turn else 0)]
+    def full_of(turn: jax.Array, slot: jax.Array) -> Any:
+        return full.at[slot + (turn * config.stages if in_turn else 0)]
 
     @pl.when(role == CONSUMERS)
     def _produce() -> None:
@@ -201,13 +263,13 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
                 plgpu.copy_gmem_to_smem(
                     walk.a_of(a_gmem, place).at[pl.ds(place.row, config.tile_m), k_slice],
                     a_tma.at[slot],
-                    full_of(place.turn, step),
+                    full_of(place.turn, slot),
                     collective_axes="cluster_n" if config.cluster_n > 1 else None,
                 )
                 plgpu.copy_gmem_to_smem(
                     walk.b_of(b_gmem, place).at[pl.ds(place.column, config.tile_n), k_slice],
                     b_tma.at[slot],
-                    full_of(place.turn, step),
+                    full_of(place.turn, slot),
                     collective_axes="cluster_m" if config.cluster_m > 1 else None,
                 )
 
@@ -225,7 +287,7 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
     @pl.when(role < CONSUMERS)
     def _consume() -> None:
         plgpu.set_max_registers(CONSUMER_REGISTERS, action="increase")
-        scale = walk.scale(a_scale_gmem, b_scale_gmem)
+        scale = (lambda _: jnp.float32(1.0)) if accumulation.are_scaled else walk.scale(a_scale_gmem, b_scale_gmem)
         row_in_tile = role * m_wg if config.split == "m" else 0
         column_in_tile = role * n_wg if config.split == "n" else 0
         inverse_out_scale = finish.inverse_out_scale()
@@ -252,28 +314,26 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
                 walk.where_stored(place, row + i, functools.partial(store_part, role * 2 + part % 2, i, j))
 
         def compute_tile(place: Place) -> None:
-            first_step, turn = place.first_step, place.turn
             factors = finish.row_factors(place.row + row_in_tile, m_wg, scale(place))
 
-            def accumulate(acc: Any) -> None:
-                @pl.loop(0, k_steps)
-                def _multiply(k_step: jax.Array) -> None:
-                    step = first_step + k_step
-                    plgpu.barrier_wait(full_of(turn, step))
-                    a_part = a_smem.at[stage_of(step), pl.ds(row_in_tile, m_wg)]
-                    b_part = b_smem.at[stage_of(step), pl.ds(column_in_tile, n_wg)]
-                    plgpu.wgmma(acc, a_part, b_part.T)
-                    # One wgmma stays in flight; the one before it has now read its stage.
-                    plgpu.wgmma_wait(1)
-                    pl.when(k_step > 0)(lambda: plgpu.barrier_arrive(empty.at[stage_of(step - 1)]))
+            def operands(slot: jax.Array) -> tuple[Any, Any]:
+                plgpu.barrier_wait(full_of(place.turn, slot))
+                return a_smem.at[slot, pl.ds(row_in_tile, m_wg)], b_smem.at[slot, pl.ds(column_in_tile, n_wg)]
 
-                result = acc[...]
-                plgpu.barrier_arrive(empty.at[stage_of(first_step + k_steps - 1)])
-                finish.wait(turn)
-                store(result, place, factors)
-                finish.leave(turn)
-
-            pl.run_scoped(accumulate, plgpu.WGMMAAccumulatorRef((m_wg, n_wg), jnp.float32))
+            tile = Tile(
+                row=place.row + row_in_tile,
+                column=place.column + column_in_tile,
+                shape=(m_wg, n_wg),
+                k_steps=k_steps,
+                stages=config.stages,
+                stage_of=lambda k_step: stage_of(place.first_step + k_step),
+                operands=operands,
+                leave=lambda slot: plgpu.barrier_arrive(empty.at[slot]),
+            )
+            sums = accumulation.sums(tile, a_scale_gmem, b_scale_gmem, interpret)
+            finish.wait(place.turn)
+            store(sums, place, factors)
+            finish.leave(place.turn)
 
         def visit(place: Place) -> None:
             mine = role == place.turn if in_turn else True
