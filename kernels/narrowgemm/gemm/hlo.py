@@ -22,7 +22,8 @@ class HloSummary:
 
     calls:  custom calls and dots, in the order of the text, each once, with the dtypes of what they multiply, such as
             «__cublas$lt$matmul$f8(f8e4m3fn, f8e4m3fn) -> bf16» or «__triton_gemm: dot(bf16, bf16) -> f32».
-    upcast: whether a multiply takes operands wider than every matrix that the program is given; None where no multiply
+    upcast: whether a multiply takes operands wider than the program's own, or, where those are not told, than every
+            matrix that it is given; None where no multiply
             shows in the text, as for a kernel that is one opaque custom call.
     """
 
@@ -42,8 +43,10 @@ class _Instruction:
     line: str
 
 
-def summarize(text: str) -> HloSummary:
+def summarize(text: str, operand_bits: int | None = None) -> HloSummary:
     """Summary of the text of one compiled program.
+
+    operand_bits: of an element of the wider operand; block scales in FP32 are matrices too, and wider.
 
     Raises ValueError for a text without an entry computation.
     """
@@ -70,7 +73,8 @@ def summarize(text: str) -> HloSummary:
         call = f"{name}({', '.join(dtypes[:2] if multiplies else dtypes)}) -> {instruction.dtype}"
         wrapper = wrappers.get(instruction.computation)
         calls.append(call if wrapper is None else f"{wrapper}: {call}")
-    upcast = max(multiplied) > max(given) if multiplied and given else None
+    widest = max(given, default=None) if operand_bits is None else operand_bits
+    upcast = max(multiplied) > widest if multiplied and widest is not None else None
     return HloSummary(tuple(dict.fromkeys(calls)), upcast)
 
 

@@ -15,6 +15,7 @@ _MODULES = {
     "xla_dot_fp8_e4m3": "xla_dot",
     "xla_scaled_dot_mxfp8": "xla_scaled_dot",
     "xla_scaled_dot_nvfp4": "xla_scaled_dot",
+    "xla_widened_dot_fp8_block128": "xla_widened_dot",
     "hopper_wgmma_bf16": "hopper_wgmma_bf16",
     "hopper_wgmma_fp8": "hopper_wgmma_fp8",
     "hopper_wgmma_fp8_decode": "hopper_wgmma_fp8_decode",

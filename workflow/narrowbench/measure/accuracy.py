@@ -95,7 +95,8 @@ def check(
     accuracy = judged(problem, drawn, run, epilogue)
     with _ALONE:
         launch_s = min(run.timed_s() for _ in range(_GUESSES))
-    return Checked(accuracy, summarize(run.hlo_text), run.compile_s, launch_s)
+    bits = max(format_named(name).element.bits for name in (problem.a_format, problem.b_format))
+    return Checked(accuracy, summarize(run.hlo_text, bits), run.compile_s, launch_s)
 
 
 @dataclass(frozen=True)

@@ -44,6 +44,7 @@ KERNELS: dict[str, KernelStyle] = {
             "xla_dot_bf16": (BF16, "s"),
             "xla_dot_fp8_e4m3": (FP8, "D"),
             "xla_scaled_dot_mxfp8": (FP8_BLOCK, "H"),
+            "xla_widened_dot_fp8_block128": (FP8_BLOCK, "X"),
             "xla_scaled_dot_nvfp4": (FP4, "+"),
             "cublaslt_bf16": (BF16, "1"),
             "cublaslt_fp8_e4m3": (FP8, "2"),
