@@ -188,7 +188,9 @@ def test_what_is_no_epilogue_of_the_product_is_refused_with_both_values(fields: 
 def test_a_kernel_without_epilogues_names_those_that_have_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "check_device", lambda _: None)
     a, b = operands(PROBLEM)
-    with pytest.raises(UnsupportedError, match="use one of hopper_wgmma_bf16, hopper_wgmma_fp8, xla") as refusal:
+    with pytest.raises(
+        UnsupportedError, match="use one of hopper_wgmma_bf16, hopper_wgmma_fp8, hopper_wgmma_fp8_block128, xla"
+    ) as refusal:
         narrowgemm.gemm(a, b, kernel="hopper_wgmma_fp8_decode", epilogue=epilogue(PROBLEM, "bias_gelu"))
     assert refusal.value.values == {"epilogue": "bias_gelu"}
 

@@ -41,6 +41,7 @@ _DEFAULTS = {
     "hopper": (
         "hopper_wgmma_fp8_decode",
         "hopper_wgmma_fp8",
+        "hopper_wgmma_fp8_block128",
         "hopper_wgmma_bf16",
         "hopper_wgmma_w4a8",
         "hopper_wgmma_w4a16",

@@ -1,0 +1,143 @@
+"""The choices of Hopper's kernel for FP8 in blocks of 128: what a config is, what is admitted, what is tried first."""
+
+import functools
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.gemm import _hopper_space
+from narrowgemm.gemm._hopper import is_admitted
+from narrowgemm.gemm._hopper_space import consumer_tile, estimated_cycles, stages_that_fit, tensor_cycles
+from narrowgemm.problem import GemmProblem
+from narrowgemm.tiling import ceil_div
+
+NAME = "hopper_wgmma_fp8_block128"
+#: Rows of B and elements of K that share a scale.
+BLOCK = 128
+#: Accumulators a thread, those of parts in flight included, that leave room for the rest in a consumer's registers.
+MAX_ACCUMULATORS = 192
+#: Parts of a step: with more, or in longer rounds, LLVM computes too many addresses ahead.
+MAX_PARTS = 2
+#: Places in the parts of a step where another block of B can begin: each is a choice of factors that a thread holds.
+MAX_BOUNDARIES = 10
+#: Steps of K whose scales are fetched at once: rounds do not cross from one such group into the next.
+GROUP_STEPS = 4
+
+
+@dataclass(frozen=True)
+class Config(_hopper_space.Config):
+    """Choices of a dense Hopper GEMM whose partial sums are promoted.
+
+    part_n:    columns of a partial sum, of 64 rows; they divide a consumer's columns.
+    in_flight: partial sums that multiply at once, 1 or 2.
+    round_k:   steps of K after which none is in flight: 1, 2 or 4.
+    """
+
+    part_n: int = 128
+    in_flight: int = 1
+    round_k: int = 1
+
+
+def check_block128(problem: GemmProblem, config: Config) -> None:
+    """Raise UnsupportedError where `config` cannot do `problem`: what `check_dense` says, parts and registers."""
+    m_wg, n_wg = consumer_tile(config)
+    parts: dict[str, object] = {"part_n": config.part_n, "in_flight": config.in_flight, "round_k": config.round_k}
+    tile: dict[str, object] = {"tile_m": config.tile_m, "tile_n": config.tile_n, "split": config.split}
+    if config.in_flight not in (1, 2) or config.round_k not in (1, 2, GROUP_STEPS):
+        raise UnsupportedError(NAME, parts, "in_flight is 1 or 2, and round_k 1, 2 or 4", "change them")
+    if config.part_n < 1 or config.part_n % 8 or n_wg % config.part_n:
+        rule = f"parts of a multiple of 8 columns have to divide a consumer's {n_wg}"
+        raise UnsupportedError(NAME, tile | parts, rule, "change part_n or the tile")
+    parts_of_step = m_wg // _hopper_space.STORE_ROWS * (n_wg // config.part_n)
+    if parts_of_step > MAX_PARTS or (parts_of_step > 1 and config.round_k > 1):
+        rule = (
+            f"makes {parts_of_step} parts a step; more than {MAX_PARTS}, or several in rounds of several steps, spill"
+        )
+        raise UnsupportedError(NAME, tile | parts, rule, "choose a larger part_n, or round_k=1")
+    if config.part_n > BLOCK + grain(config):
+        rule = f"parts that begin at multiples of {grain(config)} can meet three blocks of {BLOCK} columns"
+        raise UnsupportedError(NAME, tile | parts, rule, "choose a smaller part_n, or a tile_n of more factors of 2")
+    boundaries = parts_of_step * (config.part_n // grain(config)) if config.part_n > grain(config) else 0
+    if boundaries > MAX_BOUNDARIES:
+        rule = (
+            f"has {boundaries} places in a step where a block of {BLOCK} can begin; above {MAX_BOUNDARIES} they spill"
+        )
+        raise UnsupportedError(NAME, tile | parts, rule, "choose a tile_n of more factors of 2")
+    accumulators = (m_wg * n_wg + config.in_flight * _hopper_space.STORE_ROWS * config.part_n) // 128
+    if accumulators > MAX_ACCUMULATORS:
+        rule = f"needs {accumulators} accumulators a thread; above {MAX_ACCUMULATORS} they spill"
+        raise UnsupportedError(NAME, tile | parts, rule, "shrink the tile or part_n")
+    if config.stages < config.in_flight:
+        rule = "are fewer stages than steps that multiply at once"
+        raise UnsupportedError(NAME, parts | {"stages": config.stages}, rule, f"use at least {config.in_flight}")
+    _hopper_space.check_dense(NAME, problem, config)
+
+
+def grain(config: Config) -> int:
+    """A divisor of every column where a part can begin, and of a block."""
+    return math.gcd(BLOCK, config.tile_n, consumer_tile(config)[1], config.part_n)
+
+
+def candidates_block128(problem: GemmProblem) -> list[Config]:
+    """Every admitted config of the search space, quickest by a rough estimate first.
+
+    Clusters are as `candidates_dense` has them. Raises the UnsupportedError of the smallest config where none is
+    admitted, for then the problem itself is at fault.
+    """
+    space = [
+        replace(config, stages=stages, cluster_m=cluster_m, cluster_n=cluster_n)
+        for config in _SHAPES
+        for stages in (stages_that_fit(problem, replace(config, stages=1)),)
+        for cluster_m, cluster_n in ((1, 1), (2, 1), (1, 2))
+        if cluster_m <= ceil_div(problem.m, config.tile_m) and cluster_n <= ceil_div(problem.n, config.tile_n)
+    ]
+    admitted = [config for config in space if is_admitted(_check, NAME, problem, config)]
+    if not admitted:
+        check_block128(problem, replace(_SHAPES[-1], stages=2))
+    return sorted(admitted, key=functools.partial(_estimated_cycles, problem))
+
+
+def _check(_: str, problem: GemmProblem, config: Config) -> None:
+    check_block128(problem, config)
+
+
+def _shape(
+    tile_m: int, tile_n: int, split: Literal["m", "n"] | None, part_n: int, in_flight: int, round_k: int
+) -> Config:
+    return Config(tile_m, tile_n, 1, split, part_n=part_n, in_flight=in_flight, round_k=round_k)
+
+
+#: Tiles worth trying, and how each is cut. Parts are as wide as registers allow, for the wider they are the longer the
+#: other consumer multiplies beside a gap; two in flight where there is room for them.
+_SHAPES: tuple[Config, ...] = (
+    *(_shape(128, tile_n, "m", tile_n, 1, 1) for tile_n in (128, 144, 160, 192)),
+    *(_shape(128, tile_n, "m", tile_n, 2, 4) for tile_n in (64, 80, 96, 112, 128)),
+    _shape(128, 128, "m", 128, 2, 2),
+    _shape(128, 160, "m", 80, 2, 1),
+    _shape(128, 192, "m", 96, 2, 1),
+    _shape(128, 256, "m", 128, 1, 1),
+    _shape(256, 96, "m", 96, 2, 1),
+    _shape(256, 128, "m", 128, 1, 1),
+    _shape(64, 256, "n", 128, 2, 4),
+    *(_shape(64, tile_n, None, tile_n, 2, 4) for tile_n in (64, 96, 128)),
+    _shape(64, 192, None, 192, 1, 1),
+    _shape(64, 256, None, 128, 1, 1),
+    _shape(128, 128, None, 128, 1, 1),
+    _shape(64, 192, "n", 96, 2, 4),
+    _shape(64, 128, "n", 64, 2, 4),
+)
+#: A guess: a part's end, from the wait for its multiplication to the first instruction of the next one.
+_GAP_CYCLES = 150
+#: Of a warp scheduler, which has one warp of each consumer: two rows of eight columns a thread in so many cycles.
+_PROMOTED_COLUMNS_PER_CYCLE = 2
+
+
+def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
+    """As for dense kernels; besides, a consumer multiplies, and in each gap neither multiplies nor waits."""
+    m_wg, n_wg = consumer_tile(config)
+    parts = m_wg // _hopper_space.STORE_ROWS * (n_wg // config.part_n)
+    gaps = parts if config.in_flight == 1 else 1 / config.round_k
+    step = tensor_cycles(m_wg, n_wg) + gaps * (config.part_n / _PROMOTED_COLUMNS_PER_CYCLE + _GAP_CYCLES)
+    # The consumers take whole tiles in turn, or each a half of every one.
+    return estimated_cycles(problem, 1, False, config, step / 2 if config.split is None else step)
