@@ -98,6 +98,35 @@ def campaign(
 
 
 @app.command()
+def check(
+    device: Annotated[str, typer.Option(help="Slug of a device of this machine; `doctor` lists them.")],
+    config: Annotated[Path, typer.Option(help="Campaign whose kernels and shapes are checked.")] = ROOT
+    / "configs"
+    / "record.yaml",
+    kernel: Annotated[list[str] | None, typer.Option(help="This kernel alone; may be given several times.")] = None,
+    suite: Annotated[list[str] | None, typer.Option(help="This suite alone; may be given several times.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of the operands; a fresh one if left out.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Report to write; below results/raw if left out.")] = None,
+) -> None:
+    """Check every kernel of a campaign on every shape against float64, timing nothing; status 1 if one is wrong."""
+    import secrets
+
+    from narrowbench.config import load_protocol
+    from narrowbench.measure.checking import cases_to_check, run_checks, told
+    from narrowbench.measure.devices import device_named
+    from narrowbench.measure.runner import Part
+    from narrowbench.pipeline import campaign_of
+
+    campaign, found = campaign_of(config), device_named(device)
+    cases = cases_to_check(campaign, found, Part(kernel, suite))
+    out = out or RAW / device / "checks.md"
+    counts = run_checks(found, cases, load_protocol(campaign), secrets.randbits(31) if seed is None else seed, out)
+    print(f"{out}: {told(counts)}")
+    if counts["wrong"] or counts["failed"]:
+        raise typer.Exit(1)
+
+
+@app.command()
 def plan(
     config: Annotated[Path, typer.Option(help="Campaign to look at.")] = ROOT / "configs" / "record.yaml",
 ) -> None:
