@@ -41,3 +41,18 @@ def test_other_shapes_and_dtypes_are_refused_with_both_values() -> None:
         tile_scales(jnp.zeros((4, 4)))
     with pytest.raises(ValueError, match=r"shape \(1, 1, 32, 16\), but \(129, 4\) scales make \(2, 1, 32, 16\)"):
         untile_scales(jnp.zeros((1, 1, 32, 16), jnp.uint8), 129, 4)
+    with pytest.raises(ValueError, match=r"scales \(4, 0\) of uint8 are not .* no axis empty"):
+        tile_scales(jnp.zeros((4, 0), jnp.uint8))
+    for nothing in ([[1]], None):
+        with pytest.raises(ValueError, match=f"scales of type {type(nothing).__name__} are not"):
+            tile_scales(nothing)  # type: ignore[arg-type]  # what is refused
+    with pytest.raises(ValueError, match="of bool are not"):
+        tile_scales(jnp.zeros((4, 4), bool))
+    with pytest.raises(ValueError, match=r"tiles \(1, 1, 32, 16\) of float32 are not of one byte"):
+        untile_scales(jnp.zeros((1, 1, 32, 16)), 128, 4)
+
+
+@pytest.mark.parametrize("step_blocks", [3, 6, 0, -4])
+def test_steps_that_end_within_a_tile_are_refused(step_blocks: int) -> None:
+    with pytest.raises(ValueError, match=rf"step_blocks={step_blocks} is not a multiple of 4"):
+        tile_scales(jnp.zeros((128, 5), jnp.uint8), step_blocks)
