@@ -293,3 +293,30 @@ def test_plain_arrays_count_as_the_format_of_their_dtype() -> None:
         as_quantized(np.ones((2, 3), np.int16))
     with pytest.raises(ValueError, match="has 1 axes, not 2"):
         as_quantized(np.ones(3, np.float32))
+
+
+@pytest.mark.parametrize("name", ["fp8_e4m3", "int8", "nvfp4", "fp8_e4m3_1x128", "fp8_e4m3_128x128"])
+def test_negative_scales_from_elsewhere_are_multiplied_with_their_sign(name: str) -> None:
+    q = quantize(np.random.default_rng(0).standard_normal((130, 160)).astype(np.float32), name)
+    negated = np.random.default_rng(1).integers(0, 2, () if q.scales is None else q.scales.shape).astype(bool)
+    scales = None if q.scales is None else jnp.where(negated, -q.scales, q.scales)
+    tensor_scale = None if q.tensor_scale is None else -q.tensor_scale
+    signed = QuantizedArray(q.codes, scales, tensor_scale, name, q.shape)
+    np.testing.assert_array_equal(
+        np.asarray(dequantize(signed)).view(np.uint32), reference.dequantize(signed, np.float32).view(np.uint32)
+    )
+    assert (np.asarray(dequantize(signed)) != np.asarray(dequantize(q))).any()
+
+
+def test_both_codes_of_nan_are_nan_in_a_scale_of_nvfp4() -> None:
+    q = quantize(np.ones((1, 32), np.float32), "nvfp4")
+    scales = jnp.asarray(np.uint8([[0x7F, 0xFF]]).view(ml_dtypes.float8_e4m3fn))
+    assert np.isnan(np.asarray(dequantize(QuantizedArray(q.codes, scales, q.tensor_scale, "nvfp4", q.shape)))).all()
+
+
+@pytest.mark.parametrize("name", ["fp8_e4m3", "mxfp8_e4m3", "fp8_e4m3_1x128", "bf16"])
+def test_a_stack_is_not_dequantised_as_if_it_were_one(name: str) -> None:
+    stack = jax.vmap(lambda x: quantize(x, name))(jnp.ones((1, 128, 128)))
+    with pytest.raises(ValueError, match=r"q does not hold what it says: .*\(1, 128, 128\), not \(128, 128\); a stack"):
+        dequantize(stack)
+    np.testing.assert_array_equal(np.asarray(jax.vmap(dequantize)(stack)), 1.0)

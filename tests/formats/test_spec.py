@@ -52,5 +52,7 @@ def test_the_table_of_elements_is_that_of_their_codes(name: str) -> None:
 
 
 def test_an_unknown_format_is_named_with_its_neighbours() -> None:
+    with pytest.raises(ValueError, match=r"unknown format \['nvfp4'\]; did you mean nvfp4"):
+        format_named(["nvfp4"])  # type: ignore[arg-type]  # what is refused
     with pytest.raises(ValueError, match="unknown format 'nvfp'; did you mean nvfp4"):
         format_named("nvfp")

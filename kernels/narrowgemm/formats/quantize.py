@@ -7,7 +7,7 @@ Pre-training LLMs with MXFP8 (arXiv:2506.08027), 2^ceil(log2(amax / max_finite))
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -113,23 +113,32 @@ PLAIN_FORMATS = {
 }
 
 
-def as_quantized(operand: Operand) -> QuantizedArray:
+def as_quantized(operand: Operand, name: str = "operand") -> QuantizedArray:
     """The operand as a `QuantizedArray`; a plain (rows, k) array gets the format of its dtype and no scale.
 
-    Raises ValueError for an array that has not two axes, has an empty one, or whose dtype is no format's.
+    Raises ValueError, with `name`, for an array that has not two axes, has an empty one, or whose dtype is no format's,
+    and for a `QuantizedArray` that a transformation has left with leaves that do not fit it.
     """
     if isinstance(operand, QuantizedArray):
-        return operand
+        return _fitting(operand, name)
     if not hasattr(operand, "ndim"):
-        raise ValueError(f"operand is a {type(operand).__name__}, not an array or a QuantizedArray")
+        raise ValueError(f"{name} is a {type(operand).__name__}, not an array or a QuantizedArray")
     if operand.ndim != 2:
-        raise ValueError(f"operand of shape {tuple(operand.shape)} has {operand.ndim} axes, not 2 (rows, k)")
+        raise ValueError(f"{name} of shape {tuple(operand.shape)} has {operand.ndim} axes, not 2 (rows, k)")
     dtype = np.dtype(operand.dtype)
     if dtype not in PLAIN_FORMATS:
         known = ", ".join(map(str, PLAIN_FORMATS))
-        raise ValueError(f"operand has dtype {dtype}, which is no format's; quantize it, or pass one of {known}")
+        raise ValueError(f"{name} has dtype {dtype}, which is no format's; quantize it, or pass one of {known}")
     rows, k = operand.shape
     return QuantizedArray(jnp.asarray(operand), None, None, PLAIN_FORMATS[dtype], (rows, k))
+
+
+def _fitting(q: QuantizedArray, name: str) -> QuantizedArray:
+    """The array, made anew and so checked: a stack, or one whose leaves were cut, is no operand of `shape`."""
+    try:
+        return replace(q)
+    except ValueError as error:
+        raise ValueError(f"{name} does not hold what it says: {error}; a stack goes through jax.vmap") from error
 
 
 def quantize(
@@ -176,14 +185,14 @@ def _quantize(x: jax.Array, spec: Format, scale_rule: str) -> QuantizedArray:
 def dequantize(q: QuantizedArray, dtype: DTypeLike = jnp.float32) -> jax.Array:
     """The values of `q`, (rows, k): the exact product of code and scales, rounded once to f32, bf16 or f16.
 
-    Raises ValueError for another dtype, and for what is no `QuantizedArray`.
+    Raises ValueError for another dtype, and for what is no `QuantizedArray` or a stack of them (use `jax.vmap`).
     """
     if not isinstance(q, QuantizedArray):
         raise ValueError(f"dequantize: q is a {type(q).__name__}, not a QuantizedArray; quantize it first")
     wide = {element.dtype: element for element in (_F32, ELEMENTS["bf16"], ELEMENTS["f16"])}
     if np.dtype(dtype) not in wide:
         raise ValueError(f"dequantize: dtype {np.dtype(dtype)} is not float32, bfloat16 or float16")
-    values: jax.Array = _dequantize(q, wide[np.dtype(dtype)])
+    values: jax.Array = _dequantize(_fitting(q, "dequantize: q"), wide[np.dtype(dtype)])
     return values
 
 
@@ -202,7 +211,8 @@ def _dequantize(q: QuantizedArray, target: ElementFormat) -> jax.Array:
     code = rounding.round_to(rounding.multiply(rounding.magnitude(codes, element), scale), target)
     if element.has_inf:
         code = jnp.where(unsigned == last_number, rounding.code_of(math.inf, target), code)
-    code = rounding.with_sign(code, codes != unsigned, target)
+    negative = (codes != unsigned) ^ _scale_is_negative(q.spec, scales, tensor_scale, (codes.shape[0], q.shape[1]))
+    code = rounding.with_sign(code, negative, target)
     code = jnp.where(scale_is_nan | (unsigned > last_number), rounding.code_of(math.nan, target), code)
     return lax.bitcast_convert_type(code.astype(rounding.code_dtype(target)), target.dtype)
 
@@ -303,11 +313,25 @@ def _scale(
         elif spec.scale_dtype == E8M0:
             product, is_nan = (jnp.ones_like(codes), codes.astype(jnp.int32) - _E8M0_BIAS), codes == _E8M0_NAN
         else:
-            product, is_nan = rounding.magnitude(codes, _E4M3), codes == rounding.code_of(math.nan, _E4M3)
+            nan = rounding.code_of(math.nan, _E4M3)
+            product, is_nan = rounding.magnitude(codes, _E4M3), codes & nan == nan
     if tensor_scale is not None:
         product = rounding.multiply(product, rounding.magnitude(tensor_scale, _F32))
         is_nan = is_nan | ~_is_finite(tensor_scale)
     return product, is_nan
+
+
+def _scale_is_negative(
+    spec: Format, scales: jax.Array | None, tensor_scale: jax.Array | None, shape: tuple[int, int]
+) -> jax.Array:
+    """Where the product of an element's scales is negative: never in what `quantize` makes."""
+    negative = jnp.asarray(False)
+    if scales is not None and spec.scale_dtype != E8M0:
+        element = _F32 if spec.scale_dtype == F32 else _E4M3
+        negative = (spread(scales.astype(jnp.uint32), spec, shape) & rounding.sign_bit(element)) != 0
+    if tensor_scale is not None:
+        negative = negative ^ ((tensor_scale & rounding.sign_bit(_F32)) != 0)
+    return negative
 
 
 def _element_codes(

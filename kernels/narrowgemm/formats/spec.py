@@ -158,6 +158,6 @@ FORMATS: dict[str, Format] = {
 
 def format_named(name: str) -> Format:
     """The format called `name`. Raises ValueError, naming the nearest known names, for any other."""
-    if name in FORMATS:
+    if name in tuple(FORMATS):  # which also what has no hash can be looked for in
         return FORMATS[name]
     raise ValueError(unknown_name("format", name, FORMATS))
