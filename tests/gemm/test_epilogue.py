@@ -277,3 +277,21 @@ def test_a_name_says_its_parts(name: str) -> None:
 def test_what_is_no_name_is_refused(name: str, text: str) -> None:
     with pytest.raises(ValueError, match=text):
         epilogue_parts(name)
+
+
+@pytest.mark.parametrize("wrong", ["relu", {"bias": 1.0}, Epilogue])
+@pytest.mark.parametrize("axes", [2, 3])
+def test_what_is_no_epilogue_is_refused_by_name(wrong, axes):
+    x = jnp.ones((2, 8, 16)[-axes:])
+    with pytest.raises(ValueError, match=r"gemm: epilogue is .*, not a narrowgemm.Epilogue\(...\) or None"):
+        narrowgemm.gemm(x, x, kernel="xla_dot_f32", epilogue=wrong)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [(lambda leaf: leaf.astype(jnp.bfloat16), "bias has dtype bfloat16, not float32"), (lambda _: 1.0, "bias is 1.0")],
+)
+def test_an_epilogue_that_a_transformation_has_changed_is_checked_again(change, told):
+    x, changed = jnp.ones((8, 16)), jax.tree.map(change, Epilogue(bias=jnp.ones(8)))
+    with pytest.raises(ValueError, match=told):
+        narrowgemm.gemm(x, x, kernel="xla_dot_f32", epilogue=changed)

@@ -235,3 +235,38 @@ def test_stores_too_narrow_to_be_cut_by_rows_are_refused() -> None:
         grouped.check(problem, 2, narrow)
     with pytest.raises(UnsupportedError, match=r"needs .* bytes of shared memory"):
         grouped.check(replace(problem, out_format="bf16"), 4096, Config(128, 256, 4, "m"))
+
+
+def test_sizes_that_do_not_fit_are_refused_where_they_can_be_seen():
+    a, b = operand("bf16", 16, 32), operand("bf16", 2, 8, 32)
+    run = lambda sizes: narrowgemm.gemm_grouped(a, b, sizes, kernel="xla_dot_bf16")  # noqa: E731 (what is tried)
+    for sizes in ([9, 7], None, 3):
+        with pytest.raises(ValueError, match=rf"sizes is a {type(sizes).__name__}, not int32\(2,\); pass an array"):
+            run(sizes)
+    for sizes in (np.array([9, -1], np.int32), np.array([9, 8], np.int32), np.array([2**31 - 1] * 2, np.int32)):
+        with pytest.raises(ValueError, match=r"in all, where none may be negative and a has 16 rows"):
+            run(sizes)
+    seen, unseen = run(np.array([9, 7], np.int32)), run(jnp.array([9, 7], jnp.int32))
+    np.testing.assert_array_equal(np.asarray(seen, np.float32), np.asarray(unseen, np.float32))
+
+
+def test_a_stack_is_no_operand_of_one_product():
+    stack = operand("fp8_e4m3", 3, 16, 32)
+    sizes = jnp.array([4, 4, 4], jnp.int32)
+    with pytest.raises(ValueError, match=r"a does not hold what it says: .*\(3, 16, 32\), not \(16, 32\)"):
+        narrowgemm.gemm_grouped(stack, stack, sizes, kernel="xla_dot_fp8_e4m3")
+    with pytest.raises(ValueError, match=r"a stack goes through jax\.vmap"):
+        narrowgemm.gemm_quantized(stack, stack, "mxfp8_e4m3")
+    twice = jax.tree.map(lambda leaf: leaf[None], stack)
+    with pytest.raises(ValueError, match="a does not hold what it says"):
+        narrowgemm.gemm(twice, twice, kernel="xla_dot_fp8_e4m3")
+    cut = jax.tree.map(lambda leaf: leaf[:8] if leaf.ndim else leaf, operand("fp8_e4m3", 16, 32))
+    with pytest.raises(ValueError, match=r"b does not hold what it says: .*\(8, 32\), not \(16, 32\)"):
+        narrowgemm.gemm(operand("fp8_e4m3", 16, 32), cut, kernel="xla_dot_fp8_e4m3")
+
+
+@pytest.mark.parametrize("fmt", ["mxfp8_e4m3", "fp4_e2m1", "fp8_e4m3_1x128", "nvfp4"])
+def test_stacks_with_block_scales_or_packed_codes_are_unsupported(fmt):
+    stack = operand(fmt, 2, 16, 128)
+    with pytest.raises(UnsupportedError, match=f"a={fmt} is no format of a stack.*use one of .*fp8_e4m3"):
+        narrowgemm.gemm(stack, stack)

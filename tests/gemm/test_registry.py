@@ -16,6 +16,8 @@ def test_every_kernel_is_in_the_module_that_the_registry_names(name: str) -> Non
 def test_an_unknown_kernel_is_named_with_its_neighbours() -> None:
     with pytest.raises(ValueError, match="unknown kernel 'hopper_wgmma_fp9'; did you mean hopper_wgmma_fp8"):
         kernel_named("hopper_wgmma_fp9")
+    with pytest.raises(ValueError, match=r"unknown kernel \['xla_dot_f32'\]; did you mean xla_dot_f32"):
+        kernel_named(["xla_dot_f32"])  # type: ignore[arg-type]  # what is refused
 
 
 def test_formats_are_checked_against_the_kernel() -> None:

@@ -6,8 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import PLAIN_FORMATS, QuantizedArray
-from narrowgemm.formats.spec import format_named
+from narrowgemm.formats.spec import FORMATS, format_named
 
 #: A stack as users have it: an array (count, rows, k), or what `jax.vmap` of `quantize` gives of one.
 StackOperand = jax.Array | np.ndarray | QuantizedArray
@@ -38,11 +39,13 @@ def as_stack(name: str, operand: StackOperand) -> Stack:
     """The operand `name` as a `Stack`.
 
     Raises ValueError for an array that has not three axes, has an empty one, or whose dtype is no format's, and for a
-    `QuantizedArray` that is no stack, is packed, or has block scales.
+    `QuantizedArray` that is no stack; UnsupportedError for one that is packed or has block scales.
     """
     if isinstance(operand, QuantizedArray):
         if operand.spec.is_packed or operand.spec.block is not None:
-            raise ValueError(f"{name} is in {operand.format}: a stack has one scale an operand, and no packed codes")
+            rule = "is no format of a stack, which has one scale an operand and no packed codes"
+            able = [other for other, spec in FORMATS.items() if spec.block is None and not spec.is_packed]
+            raise UnsupportedError("stack", {name: operand.format}, rule, f"use one of {', '.join(able)}")
         codes, scales = operand.codes, operand.tensor_scale
         _check_axes(name, codes)
         if scales is not None and scales.shape != codes.shape[:1]:

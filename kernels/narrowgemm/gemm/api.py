@@ -1,7 +1,7 @@
 """The one function that multiplies, whatever kernel does it."""
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
@@ -89,13 +89,16 @@ def gemm(
                candidate that the kernel admits.
     epilogue:  what becomes of C in FP32 before it is rounded to `out_dtype`, in the same kernel; None: nothing.
 
-    Traceable under jit. Not differentiable for quantised operands: wrap it in `jax.custom_vjp`.
+    Traceable under jit. Not differentiable for quantised operands, whose codes have a gradient of zero and no error:
+    wrap it in `jax.custom_vjp`.
     Raises ValueError for operands or an epilogue that do not fit, an unknown kernel or dtype, and another kernel's
     config; UnsupportedError for what the kernel or the device cannot do. Nothing else is ever run instead.
     """
+    if epilogue is not None:
+        epilogue = _fitting(epilogue)
     if not isinstance(b, ShuffledWeights) and (is_stack(a) or is_stack(b)):
         return _batch(a, b, kernel, out_dtype, config, epilogue)
-    qa, qb = as_quantized(a), b if isinstance(b, ShuffledWeights) else as_quantized(b)
+    qa, qb = as_quantized(a, "a"), b if isinstance(b, ShuffledWeights) else as_quantized(b, "b")
     problem = _problem(qa, qb, out_dtype)
     chosen = _default_kernel(problem, epilogue) if kernel is None else kernel_named(kernel)
     check_formats(chosen, problem)
@@ -147,21 +150,40 @@ def gemm_grouped(
     a:      (m, k); its first sizes[0] rows are group 0's, the next sizes[1] group 1's, and so on.
     b:      (g, n, k), an array or what `jax.vmap` of `quantize` gives.
     sizes:  (g,) INT32 on the device, none negative; they may be zero and sum to at most m. Rows beyond the last group
-            are zero in C. Sizes that sum to more, or negative ones, give wrong results and no error.
+            are zero in C. Sizes that sum to more, or negative ones, give wrong results and no error, but where they
+            are a NumPy array, which can be looked at.
     kernel, out_dtype, config: as for `gemm`, of the kernels that have groups.
 
-    Traceable under jit, sizes too. Raises as `gemm` does.
+    Traceable under jit, sizes too; not differentiable for quantised operands, as `gemm`. Raises as `gemm` does.
     """
-    qa, sb = as_quantized(a), as_stack("b", b)
+    qa, sb = as_quantized(a, "a"), as_stack("b", b)
     (m, k), (count, n, b_k) = qa.shape, sb.shape
     if k != b_k:
         raise ValueError(f"gemm_grouped: a has shape {qa.shape} and b {sb.shape}: their K, the last axis, differ")
-    if tuple(sizes.shape) != (count,) or sizes.dtype != jnp.int32:
-        raise ValueError(f"gemm_grouped: sizes is {sizes.dtype}{tuple(sizes.shape)}, not int32({count},) as b has it")
+    _check_sizes(sizes, count, m)
     problem = GemmProblem(m, n, k, qa.format, sb.format, _out_format(out_dtype))
     products, config = _products("grouped", problem, count, kernel, config)
-    result: jax.Array = products.matmul(qa, sb, sizes, config, problem.out_format)
+    result: jax.Array = products.matmul(qa, sb, jnp.asarray(sizes), config, problem.out_format)
     return result
+
+
+def _check_sizes(sizes: Any, count: int, m: int) -> None:
+    """Raises ValueError for sizes that do not fit; their values are seen where they are on the host."""
+    if not hasattr(sizes, "shape") or not hasattr(sizes, "dtype"):
+        wanted = "pass an array, jnp.array(sizes, jnp.int32)"
+        raise ValueError(f"gemm_grouped: sizes is a {type(sizes).__name__}, not int32({count},); {wanted}")
+    if tuple(sizes.shape) != (count,) or sizes.dtype != jnp.int32:
+        raise ValueError(f"gemm_grouped: sizes is {sizes.dtype}{tuple(sizes.shape)}, not int32({count},) as b has it")
+    if isinstance(sizes, np.ndarray) and (sizes.min() < 0 or sizes.sum() > m):
+        listed = f"from {sizes.min()}, {sizes.sum()} in all"
+        raise ValueError(f"gemm_grouped: sizes are {listed}, where none may be negative and a has {m} rows")
+
+
+def _fitting(epilogue: Any) -> Epilogue:
+    """The epilogue, made anew and so checked: JAX transformations rebuild it without looking."""
+    if not isinstance(epilogue, Epilogue):
+        raise ValueError(f"gemm: epilogue is {epilogue!r}, not a narrowgemm.Epilogue(...) or None")
+    return replace(epilogue)
 
 
 def _products(many: Many, problem: GemmProblem, count: int, kernel: str | None, config: Any) -> tuple[Products, Any]:
@@ -223,7 +245,7 @@ def gemm_quantized(
 
     The next product takes the result as its a. Traceable under jit. Raises as `gemm` does.
     """
-    qa, qb = as_quantized(a), as_quantized(b)
+    qa, qb = as_quantized(a, "a"), as_quantized(b, "b")
     problem = _problem(qa, qb, jnp.bfloat16)
     chosen = _default_kernel(problem) if kernel is None else kernel_named(kernel)
     check_formats(chosen, problem)

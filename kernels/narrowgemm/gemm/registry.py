@@ -128,7 +128,7 @@ def kernel_names() -> tuple[str, ...]:
 
 def kernel_module(name: str) -> str:
     """Name of the module of the kernel called `name`, not imported. Raises ValueError for an unknown kernel."""
-    if name not in _MODULES:
+    if name not in tuple(_MODULES):  # which also what has no hash can be looked for in
         raise ValueError(unknown_name("kernel", name, _MODULES))
     return f"narrowgemm.gemm.{_MODULES[name]}"
 
