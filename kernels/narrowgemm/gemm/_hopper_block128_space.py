@@ -8,7 +8,13 @@ from typing import Literal
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm import _hopper_space
 from narrowgemm.gemm._hopper import is_admitted
-from narrowgemm.gemm._hopper_space import consumer_tile, estimated_cycles, stages_that_fit, tensor_cycles
+from narrowgemm.gemm._hopper_space import (
+    consumer_tile,
+    consumers_of_a_tile,
+    estimated_cycles,
+    stages_that_fit,
+    tensor_cycles,
+)
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div
 
@@ -32,11 +38,13 @@ class Config(_hopper_space.Config):
     part_n:    columns of a partial sum, of 64 rows; they divide a consumer's columns.
     in_flight: partial sums that multiply at once, 1 or 2.
     round_k:   steps of K after which none is in flight: 1, 2 or 4.
+    in_order:  whether the consumers begin their partial sums alternately, which takes one in flight and shared tiles.
     """
 
     part_n: int = 128
     in_flight: int = 1
     round_k: int = 1
+    in_order: bool = False
 
 
 def check_block128(problem: GemmProblem, config: Config) -> None:
@@ -46,6 +54,11 @@ def check_block128(problem: GemmProblem, config: Config) -> None:
     tile: dict[str, object] = {"tile_m": config.tile_m, "tile_n": config.tile_n, "split": config.split}
     if config.in_flight not in (1, 2) or config.round_k not in (1, 2, GROUP_STEPS):
         raise UnsupportedError(NAME, parts, "in_flight is 1 or 2, and round_k 1, 2 or 4", "change them")
+    if config.in_order and (config.in_flight != 1 or config.split is None):
+        rule = "consumers alternate where they share every tile and each has one partial sum in flight"
+        raise UnsupportedError(
+            NAME, tile | parts | {"in_order": True}, rule, "use in_flight=1 and a split, or not in_order"
+        )
     if config.part_n < 1 or config.part_n % 8 or n_wg % config.part_n:
         rule = f"parts of a multiple of 8 columns have to divide a consumer's {n_wg}"
         raise UnsupportedError(NAME, tile | parts, rule, "change part_n or the tile")
@@ -94,8 +107,8 @@ def candidates_block128(problem: GemmProblem) -> list[Config]:
     ]
     admitted = [config for config in space if is_admitted(_check, NAME, problem, config)]
     if not admitted:
-        check_block128(problem, replace(_SHAPES[-1], stages=2))
-    return sorted(admitted, key=functools.partial(_estimated_cycles, problem))
+        check_block128(problem, replace(_SMALLEST, stages=2))
+    return sorted(admitted, key=functools.partial(_order, problem))
 
 
 def _check(_: str, problem: GemmProblem, config: Config) -> None:
@@ -103,17 +116,24 @@ def _check(_: str, problem: GemmProblem, config: Config) -> None:
 
 
 def _shape(
-    tile_m: int, tile_n: int, split: Literal["m", "n"] | None, part_n: int, in_flight: int, round_k: int
+    tile_m: int,
+    tile_n: int,
+    split: Literal["m", "n"] | None,
+    part_n: int,
+    in_flight: int,
+    round_k: int,
+    in_order: bool = False,
 ) -> Config:
-    return Config(tile_m, tile_n, 1, split, part_n=part_n, in_flight=in_flight, round_k=round_k)
+    return Config(tile_m, tile_n, 1, split, part_n=part_n, in_flight=in_flight, round_k=round_k, in_order=in_order)
 
 
+_SMALLEST = _shape(64, 128, "n", 64, 2, 4)
 #: Tiles worth trying, and how each is cut. Parts are as wide as registers allow, for the wider they are the longer the
 #: other consumer multiplies beside a gap; two in flight where there is room for them.
 _SHAPES: tuple[Config, ...] = (
     *(_shape(128, tile_n, "m", tile_n, 1, 1) for tile_n in (128, 144, 160, 192)),
-    *(_shape(128, tile_n, "m", tile_n, 2, 4) for tile_n in (64, 80, 96, 112, 128)),
     _shape(128, 128, "m", 128, 2, 2),
+    *(_shape(128, tile_n, "m", tile_n, 2, 4) for tile_n in (64, 80, 96, 112, 128)),
     _shape(128, 160, "m", 80, 2, 1),
     _shape(128, 192, "m", 96, 2, 1),
     _shape(128, 256, "m", 128, 1, 1),
@@ -125,19 +145,37 @@ _SHAPES: tuple[Config, ...] = (
     _shape(64, 256, None, 128, 1, 1),
     _shape(128, 128, None, 128, 1, 1),
     _shape(64, 192, "n", 96, 2, 4),
-    _shape(64, 128, "n", 64, 2, 4),
+    _SMALLEST,
+    *(_shape(128, tile_n, "m", part_n, 1, 1, in_order=True) for tile_n, part_n in ((128, 128), (192, 192), (256, 128))),
+    _shape(256, 128, "m", 128, 1, 1, in_order=True),
 )
-#: A guess: a part's end, from the wait for its multiplication to the first instruction of the next one.
-_GAP_CYCLES = 150
-#: Of a warp scheduler, which has one warp of each consumer: two rows of eight columns a thread in so many cycles.
+#: Fitted to 41 times on an H200 (docs/performance.md), of which it misses one by 8 %, and the others by less.
+_GAP_CYCLES = 45  # what a gap adds to promoting: the wait's end, descriptors, barriers, the first instruction's start
+_CHOICE_CYCLES = 20  # a part that can meet two blocks of B: which of two factors, again and again
+#: Two rows of eight columns a thread, of a warp scheduler that issues one instruction a cycle.
 _PROMOTED_COLUMNS_PER_CYCLE = 2
+#: Longer rounds have fewer gaps, but were no quicker.
+_ROUND_WORTH = 2
+
+
+def _order(problem: GemmProblem, config: Config) -> tuple[bool, float]:
+    """What no GPU has timed yet comes last."""
+    return config.in_order, _estimated_cycles(problem, config)
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
-    """As for dense kernels; besides, a consumer multiplies, and in each gap neither multiplies nor waits."""
+    """As for dense kernels; besides, the tensor core rests in the consumers' gaps.
+
+    Consumers that share a tile also share the tensor core, an instruction in turn. Both end a part within one
+    instruction, which takes as long as promoting does: so of a gap only the rest is left without work, in both at once.
+    Consumers that take whole tiles in turn multiply one after the other, since their steps come in order.
+    """
     m_wg, n_wg = consumer_tile(config)
     parts = m_wg // _hopper_space.STORE_ROWS * (n_wg // config.part_n)
-    gaps = parts if config.in_flight == 1 else 1 / config.round_k
-    step = tensor_cycles(m_wg, n_wg) + gaps * (config.part_n / _PROMOTED_COLUMNS_PER_CYCLE + _GAP_CYCLES)
-    # The consumers take whole tiles in turn, or each a half of every one.
-    return estimated_cycles(problem, 1, False, config, step / 2 if config.split is None else step)
+    gaps = parts if config.in_flight == 1 else 1 / min(config.round_k, _ROUND_WORTH)
+    gap, consumers = float(_GAP_CYCLES), consumers_of_a_tile(config)
+    if consumers == 1:
+        gap += config.part_n / _PROMOTED_COLUMNS_PER_CYCLE
+    choices = consumers * parts if config.part_n > grain(config) else 0
+    step = tensor_cycles(config.tile_m, config.tile_n) + gaps * gap + choices * _CHOICE_CYCLES
+    return estimated_cycles(problem, 1, False, config, step)
