@@ -70,9 +70,9 @@ def test_an_epilogue_comes_after_the_promoted_sum() -> None:
     chosen, shape = _kernel(), (70, 144, 272)
     a, b = _operands(*shape)
     bias = jnp.asarray(np.random.default_rng(1).normal(size=144), jnp.float32)
-    given = api.Epilogue(bias=bias, activation="relu")
+    given, config = api.Epilogue(bias=bias, activation="relu"), replace(SMALL, in_order=True)
     assert chosen.matmul_epilogue is not None
-    got = jax.jit(lambda a, b, e: chosen.matmul_epilogue(a, b, SMALL, "f32", e, interpret=True))(a, b, given)
+    got = jax.jit(lambda a, b, e: chosen.matmul_epilogue(a, b, config, "f32", e, interpret=True))(a, b, given)
     error, _ = oracle.errors(np.asarray(got), oracle.finished(oracle.exact(a, b), given))
     assert error < 1e-6
     assert not _mosaic_gpu.races_found()
