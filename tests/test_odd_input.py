@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 from narrowbench import cli
 from narrowbench.measure.devices import local_devices
@@ -267,3 +268,13 @@ def test_a_row_that_cannot_be_stored_anywhere_is_named_with_its_line(
     assert "rows.jsonl:1: " in error
     assert told in error
     assert not Path("f").exists()
+
+
+@pytest.mark.parametrize("seed", [str(2**63), "-1"])
+def test_a_seed_that_no_row_could_hold_is_refused_before_anything_is_checked(seed: str, tmp_path: Path) -> None:
+    out = tmp_path / "checks.md"
+    check = ["check", "--device", CPU, "--config", str(SMOKE), "--out", str(out), "--seed", seed]
+    ended = CliRunner().invoke(cli.app, check)
+    assert ended.exit_code == 2
+    assert "Invalid value for '--seed': Input should be" in ended.output
+    assert not out.exists()

@@ -94,3 +94,20 @@ def test_the_command_ends_with_status_1_where_a_kernel_is_wrong(
     told = CliRunner().invoke(cli.app, arguments)
     assert told.exit_code == 1
     assert "wrong" in told.output
+
+
+def test_what_leaves_no_kernel_of_this_library_to_check_is_refused(cpu: LocalDevice, planned: Campaign) -> None:
+    with pytest.raises(
+        ValueError, match=r"class cpu \(cublaslt_bf16\); baselines of other libraries are checked where"
+    ):
+        checking.cases_to_check(planned, cpu, Part(kernels=["cublaslt_bf16"]))
+    with pytest.raises(ValueError, match="nothing is planned"):
+        checking.cases_to_check(planned.model_copy(update={"plan": {}}), cpu)
+
+
+def test_a_pair_of_names_that_no_job_has_is_refused() -> None:
+    jobs = [("one", "first"), ("two", "second")]
+    assert Part(["one"], ["first"]).of(jobs) == jobs[:1]
+    with pytest.raises(ValueError, match="no job one × second; `narrowbench plan` lists"):
+        Part(["one"], ["second"]).of(jobs)
+    assert Part().of([]) == []

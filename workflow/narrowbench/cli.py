@@ -9,6 +9,7 @@ import typer
 from narrowbench.config import ROOT
 from narrowbench.errors import os_error_text
 from narrowbench.store.rows import Mode
+from narrowbench.store.strict import MOST
 from narrowgemm.errors import UnsupportedError
 
 app = typer.Typer(
@@ -105,7 +106,7 @@ def check(
     / "record.yaml",
     kernel: Annotated[list[str] | None, typer.Option(help="This kernel alone; may be given several times.")] = None,
     suite: Annotated[list[str] | None, typer.Option(help="This suite alone; may be given several times.")] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Of the operands; a fresh one if left out.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, max=MOST, help="Of the operands; a fresh one if left out.")] = None,
     out: Annotated[Path | None, typer.Option(help="Report to write; below results/raw if left out.")] = None,
 ) -> None:
     """Check every kernel of a campaign on every shape against float64, timing nothing; status 1 if one is wrong."""

@@ -64,7 +64,7 @@ class Found:
 def cases_to_check(campaign: Campaign, device: LocalDevice, part: Part = WHOLE) -> list[GemmCase]:
     """Each kernel, problem and epilogue of the campaign's part once, in the plan's order.
 
-    Raises ValueError for a part that the campaign does not have.
+    Raises ValueError for a part that the campaign does not have, or that has no kernel of this library.
     """
     found: dict[tuple[object, ...], GemmCase] = {}
     for kernel, suite in part.of(campaign.jobs(device.device_class)):
@@ -74,6 +74,13 @@ def cases_to_check(campaign: Campaign, device: LocalDevice, part: Part = WHOLE) 
             for setting in campaign.settings(device.device_class, kernel, suite):
                 case = case_of(kernel, suite, shape, setting, campaign.seed)
                 found.setdefault((kernel, case.problem, case.epilogue), case)
+    if not found:
+        asked = dict.fromkeys(kernel for kernel, _ in part.of(campaign.jobs(device.device_class)))
+        raise ValueError(
+            f"check: no kernel of this library is among what is asked for on devices of class {device.device_class} "
+            f"({', '.join(asked) or 'nothing is planned'}); baselines of other libraries are checked where they are "
+            "measured: name another kernel or campaign"
+        )
     return list(found.values())
 
 

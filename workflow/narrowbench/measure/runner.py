@@ -66,7 +66,7 @@ class Part:
         return not self.kernels and not self.suites
 
     def of(self, jobs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Those of `jobs`, kernel and suite each, that belong. Raises ValueError for a name that no job has."""
+        """Those of `jobs`, kernel and suite each, that belong. Raises ValueError for names that no job has."""
         for kind, names, known in (
             ("kernel of this campaign", self.kernels, {kernel for kernel, _ in jobs}),
             ("suite of this campaign", self.suites, {suite for _, suite in jobs}),
@@ -74,11 +74,15 @@ class Part:
             for name in names or ():
                 if name not in known:
                     raise ValueError(unknown_name(kind, name, sorted(known)))
-        return [
+        found = [
             (kernel, suite)
             for kernel, suite in jobs
             if (not self.kernels or kernel in self.kernels) and (not self.suites or suite in self.suites)
         ]
+        if jobs and not found:
+            asked = f"{', '.join(self.kernels or ())} × {', '.join(self.suites or ())}"
+            raise ValueError(f"this campaign has no job {asked}; `narrowbench plan` lists those that it has")
+        return found
 
 
 WHOLE = Part()
