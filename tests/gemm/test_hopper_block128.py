@@ -52,8 +52,8 @@ def _problem(m: int, n: int, k: int, out_format: str = "f32") -> GemmProblem:
         # Parts that meet two blocks of B, the boundary at another place in each tile.
         ((130, 272, 272), replace(SMALL, tile_n=192, part_n=192, cluster_m=2, in_order=True), "f32"),
         ((70, 464, 272), replace(SMALL, tile_n=160, part_n=80, in_flight=2, cluster_n=2), "f32"),
-        # Consumers in turn; several parts along N; several along M.
-        ((130, 224, 128), replace(SMALL, tile_m=64, tile_n=112, split=None, part_n=112), "f16"),
+        # Consumers in turn, and a second group that ends early; several parts along N; several along M.
+        ((130, 224, 656), replace(SMALL, tile_m=64, tile_n=112, split=None, part_n=112), "f16"),
         ((130, 272, 272), replace(SMALL, tile_n=256, in_order=True), "fp8_e4m3"),
         ((257, 144, 144), replace(SMALL, tile_m=256), "f32"),
     ],
@@ -157,18 +157,15 @@ def test_gemm_takes_it_on_hopper_for_its_formats(monkeypatch: pytest.MonkeyPatch
 
 def test_machine_code_keeps_partial_sums_in_flight_and_does_not_spill() -> None:
     """Waits for wgmma: one a part of each place in the code, which is more where ptxas takes them one by one."""
-    square, ragged = (8192, 8192, 8192), (257, 1040, 1616)
-    # Shape, config, parts in the code: of a round, and of the steps that are left of K.
+    problem = _problem(257, 1040, 1616, "bf16")
+    # Config, parts in the code: of a round, and of the steps that are left of K.
     cases = [
-        (square, Config(128, 256, 4, "m", 2, 1, part_n=128, in_order=True), 2),
-        (ragged, Config(128, 160, 5, "m", 1, 1, part_n=80, in_flight=2, round_k=1), 4),
-        (ragged, Config(64, 128, 8, None, 1, 2, part_n=128, in_flight=2, round_k=4), 5),
+        (Config(128, 256, 4, "m", 2, 1, part_n=128, in_order=True), 2),
+        (Config(128, 160, 5, "m", 1, 1, part_n=80, in_flight=2, round_k=1), 2),
+        (Config(64, 128, 8, None, 1, 2, part_n=128, in_flight=2, round_k=4), 5),
     ]
-    compiled = [
-        aot.CompileCase("hopper_wgmma_fp8_block128", "h200", _problem(*shape, "bf16"), asdict(config))
-        for shape, config, _ in cases
-    ]
-    for (_, config, parts), outcome in zip(cases, aot.compile_many(compiled), strict=True):
+    compiled = [aot.CompileCase("hopper_wgmma_fp8_block128", "h200", problem, asdict(config)) for config, _ in cases]
+    for (config, parts), outcome in zip(cases, aot.compile_many(compiled), strict=True):
         assert outcome.code is not None, outcome.reason
         assert outcome.code.spill_bytes == 0, config
         assert outcome.code.shared_memory_bytes <= _mosaic_gpu.SHARED_MEMORY_BYTES

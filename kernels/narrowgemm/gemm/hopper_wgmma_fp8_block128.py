@@ -104,13 +104,18 @@ class _Consumer:
 
     def sums(self) -> jax.Array:
         """The tile's sums, in groups of `WINDOW` steps: while one is added, the next one's scales arrive."""
-        rounds, left = divmod(self._tile.k_steps, self._config.round_k)
-        groups, rounds = divmod(rounds, WINDOW // self._config.round_k)
+        all_rounds, left = divmod(self._tile.k_steps, self._config.round_k)
+        groups, rounds = divmod(all_rounds, WINDOW // self._config.round_k)
+        # A last group of fewer rounds, of which nothing is left, is the same code: a second copy of it would spill.
+        ends_early = rounds > 0 and left == 0
+        if ends_early:
+            groups, rounds = groups + 1, 0
 
         def group(number: jax.Array, carry: tuple[Windows, Parts, jax.Array]) -> tuple[Windows, Parts, jax.Array]:
             windows, totals, stage = carry
-            upcoming = self._windows((number + 1) * WINDOW)
-            return upcoming, *self._rounds(WINDOW // self._config.round_k, windows, totals, stage)
+            upcoming, count = self._windows((number + 1) * WINDOW), WINDOW // self._config.round_k
+            in_group = jnp.minimum(count, all_rounds - number * count) if ends_early else count
+            return upcoming, *self._rounds(in_group, windows, totals, stage)
 
         zeros = [[_wgmma_promote.zeros((ROWS, self._config.part_n), self._interpret) for _ in self._columns]]
         begin = (self._windows(jnp.int32(0)), zeros * len(self._rows), self._tile.stage_of(0))
@@ -137,7 +142,9 @@ class _Consumer:
         along_n = [[of_b(column, number) for number in range(self._blocks_of_b)] for column in self._columns]
         return [[[a * b for b in part] for part in along_n] for a in map(of_a, self._rows)]
 
-    def _rounds(self, count: int, windows: Windows, totals: Parts, stage: jax.Array) -> tuple[Parts, jax.Array]:
+    def _rounds(
+        self, count: int | jax.Array, windows: Windows, totals: Parts, stage: jax.Array
+    ) -> tuple[Parts, jax.Array]:
         """So many rounds, from the windows' first step on; returns the totals and the next stage."""
 
         def one(number: jax.Array, carry: tuple[Parts, jax.Array]) -> tuple[Parts, jax.Array]:
