@@ -15,7 +15,7 @@ import pytest
 
 from narrowbench.config import Campaign, Protocol, load_suite
 from narrowbench.errors import DeviceBusyError
-from narrowbench.measure import bench, gemm, launches, lock, provenance, recording, runner, sampling
+from narrowbench.measure import bench, gemm, launches, lock, provenance, recording, runner, sampling, turns
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.models.statistics import paired_ratio
 from narrowbench.store import jsonl
@@ -77,8 +77,8 @@ def test_an_edit_of_the_kernel_measures_its_cases_again_beside_the_old_rows(
     run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run()
-    monkeypatch.setattr(provenance, "kernel_sha256", lambda _: "of other code")
-    monkeypatch.setattr(runner, "kernel_sha256", lambda _: "of other code")
+    monkeypatch.setattr(provenance, "kernel_sha256", lambda *_: "of other code")
+    monkeypatch.setattr(runner, "kernel_sha256", lambda *_: "of other code")
     assert run() == runner.JobReport({"ok": 4}, 0, ())
     assert run() == runner.JobReport({}, 4, ())
     assert len(_rows(tmp_path)) == 8
@@ -331,11 +331,11 @@ def test_a_comparison_takes_turns_and_its_samples_are_pairs(
     assert burst[0].session == burst[1].session
     assert len(burst[0].samples_s) == len(burst[1].samples_s)
     assert paired_ratio(burst[0].samples_s, burst[1].samples_s).value > 0
-    told = list(runner.ratios(rows, kernels, (64, 64, 64)))
+    told = list(turns.ratios(rows, kernels, (64, 64, 64)))
     assert [line.partition(" (")[0].rpartition(": ")[0] for line in told] == [
         f"{mode}: time of xla_dot_bf16 over xla_dot_f32" for mode in ("burst", "sustained")
     ]
-    assert list(runner.ratios(rows, kernels, (64, 64, 65))) == []
+    assert list(turns.ratios(rows, kernels, (64, 64, 65))) == []
     again = runner.run_compare(cpu, kernels, (64, 64, 64), ("burst", "sustained"), protocol, out, out_format="f32")
     assert again == runner.JobReport({}, 4, ())
 

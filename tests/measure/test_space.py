@@ -95,7 +95,7 @@ def test_a_run_goes_on_where_one_stopped_and_compiles_nothing_twice(campaign, co
 def test_a_changed_kernel_is_compiled_again(campaign, compiled, tmp_path: Path, monkeypatch) -> None:
     list(space.run_space(KERNEL, campaign, tmp_path))
     before = len(compiled)
-    monkeypatch.setattr("narrowbench.measure.runner.kernel_sha256", lambda _: "another")
+    monkeypatch.setattr("narrowbench.measure.runner.kernel_sha256", lambda *_: "another")
     list(space.run_space(KERNEL, campaign, tmp_path))
     assert len(compiled) == 2 * before
 

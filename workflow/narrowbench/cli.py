@@ -153,6 +153,9 @@ def versus(
     out_format: Annotated[str, typer.Option(help="Format of the result.")] = "bf16",
     distribution: Annotated[str, typer.Option(help="Data of the operands.")] = "normal",
     epilogue: Annotated[str, typer.Option(help="What is done before the store, such as scales_bias_gelu.")] = "none",
+    groups: Annotated[
+        tuple[int, str] | None, typer.Option(help="Count and kind: batched, equal or ragged; M is the rows of all.")
+    ] = None,
     config: Annotated[Path, typer.Option(help="Campaign whose protocol is used.")] = ROOT / "configs" / "main.yaml",
     out: Annotated[Path | None, typer.Option(help="File to append to; below results/raw if left out.")] = None,
 ) -> None:
@@ -160,16 +163,19 @@ def versus(
     from narrowbench.config import load_protocol
     from narrowbench.measure import runner
     from narrowbench.measure.devices import device_named
+    from narrowbench.measure.turns import ratios
     from narrowbench.pipeline import campaign_of
     from narrowbench.store import jsonl
+    from narrowbench.store.groups import Groups
 
     protocol = load_protocol(campaign_of(config))
     out = out or RAW / device / "interleaved.jsonl"
     modes: tuple[Mode, ...] = (mode,) if mode else ("burst", "sustained")
+    many = None if groups is None else Groups.model_validate(dict(zip(("count", "kind"), groups, strict=True)))
     runner.run_compare(
-        device_named(device), kernels, shape, modes, protocol, out, out_format, distribution, epilogue=epilogue
+        device_named(device), kernels, shape, modes, protocol, out, out_format, distribution, 0, epilogue, many
     )
-    for line in runner.ratios(jsonl.read([out]), kernels, shape):
+    for line in ratios(jsonl.read([out]), kernels, shape, many):
         print(line)
 
 

@@ -6,15 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    PositiveFloat,
-    PositiveInt,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
 
 from narrowbench.errors import ConfigError
 from narrowbench.names import (
@@ -27,6 +19,7 @@ from narrowbench.names import (
     OperandFormat,
     OutFormat,
 )
+from narrowbench.store.groups import Groups, check_rows
 from narrowbench.store.rows import Epilogue, Mode
 from narrowbench.store.strict import MOST, Extent
 from narrowgemm.errors import unknown_name
@@ -138,21 +131,24 @@ class ShapeEntry(Settings):
     n: Extent
     k: Extent
     origin: str = Field(min_length=1, description="model and layer, or why this shape is here")
+    groups: Groups | None = Field(None, description="many products in one launch; m is the rows of all")
 
 
 class Shape(Settings):
-    """One M, N, K with its name in the suite and where it comes from."""
+    """One M, N, K with its name in the suite and where it comes from; in groups, M is the rows of all."""
 
     name: str
     m: Extent
     n: Extent
     k: Extent
     origin: str
+    groups: Groups | None = None
 
     @model_validator(mode="after")
-    def _can_be_counted(self) -> Self:
+    def _can_be_done(self) -> Self:
         if 2 * self.m * self.n * self.k > MOST:
             raise ValueError(f"m={self.m}, n={self.n}, k={self.k} are more FLOP than 64 bits count")
+        check_rows(self.groups, self.m)
         return self
 
 
@@ -172,6 +168,7 @@ class Suite(Settings):
                 n=entry.n,
                 k=entry.k,
                 origin=entry.origin,
+                groups=entry.groups,
             )
             for entry in self.entries
             for m in entry.m
@@ -179,13 +176,18 @@ class Suite(Settings):
 
     @model_validator(mode="after")
     def _each_shape_once(self) -> Self:
-        seen: dict[tuple[int, int, int], str] = {}
+        seen: dict[tuple[int, int, int, Groups | None], str] = {}
         for shape in self.shapes:
-            extents = (shape.m, shape.n, shape.k)
-            if extents in seen:
-                raise ValueError(f"{shape.name} and {seen[extents]} are both m={shape.m}, n={shape.n}, k={shape.k}")
-            seen[extents] = shape.name
+            work = (shape.m, shape.n, shape.k, shape.groups)
+            if work in seen:
+                raise ValueError(f"{shape.name} and {seen[work]} are both m={shape.m}, n={shape.n}, k={shape.k}")
+            seen[work] = shape.name
         return self
+
+    @property
+    def manys(self) -> tuple[Literal["batched", "grouped"], ...]:
+        """Ways to do many products in one launch that its shapes ask for, sorted."""
+        return tuple(sorted({entry.groups.many for entry in self.entries if entry.groups is not None}))
 
 
 class PlanEntry(Settings):
@@ -335,6 +337,14 @@ def load_suite(name: str) -> Suite:
     if name not in suite_names():
         raise ConfigError(unknown_name("suite", name, suite_names()))
     return load(Suite, CONFIGS / "suites" / f"{name}.yaml")
+
+
+def single_shapes(name: str) -> tuple[Shape, ...]:
+    """Shapes of a suite, for what knows single products alone. Raises as `load_suite`, and ConfigError for groups."""
+    suite = load_suite(name)
+    if suite.manys:
+        raise ConfigError(f"suite {name} has groups, which are measured and neither tuned nor compiled; name another")
+    return suite.shapes
 
 
 def load_campaign(path: Path) -> Campaign:

@@ -88,7 +88,8 @@ def stamps(campaign: Campaign) -> list[str]:
 def job_digest(kernel: str, suite: str) -> str:
     """What can leave a measuring job something to do, beside the campaign: shapes, the kernel's code and configs."""
     files = [CONFIGS / "suites" / f"{suite}.yaml", *sorted(table.TUNED.glob(f"*/{kernel}.json"))]
-    return hashlib.sha256(b"".join([kernel_sha256(kernel).encode(), *map(Path.read_bytes, files)])).hexdigest()
+    codes = [kernel_sha256(kernel), *(kernel_sha256(kernel, many) for many in load_suite(suite).manys)]
+    return hashlib.sha256(b"".join([*map(str.encode, codes), *map(Path.read_bytes, files)])).hexdigest()
 
 
 def compile_digest(kernel: str) -> str:

@@ -131,7 +131,7 @@ def _batch(
     if (count, k) != (b_count, b_k):
         raise ValueError(f"gemm: a has shape {sa.shape} and b {sb.shape}: their first or their last axes differ")
     problem = GemmProblem(m, n, k, sa.format, sb.format, _out_format(out_dtype))
-    products, config = _products("batched", problem, count, kernel, config)
+    products, config = chosen_products("batched", problem, count, kernel, config)
     result: jax.Array = products.matmul(sa, sb, config, problem.out_format)
     return result
 
@@ -162,7 +162,7 @@ def gemm_grouped(
         raise ValueError(f"gemm_grouped: a has shape {qa.shape} and b {sb.shape}: their K, the last axis, differ")
     _check_sizes(sizes, count, m)
     problem = GemmProblem(m, n, k, qa.format, sb.format, _out_format(out_dtype))
-    products, config = _products("grouped", problem, count, kernel, config)
+    products, config = chosen_products("grouped", problem, count, kernel, config)
     result: jax.Array = products.matmul(qa, sb, jnp.asarray(sizes), config, problem.out_format)
     return result
 
@@ -186,8 +186,13 @@ def _fitting(epilogue: Any) -> Epilogue:
     return replace(epilogue)
 
 
-def _products(many: Many, problem: GemmProblem, count: int, kernel: str | None, config: Any) -> tuple[Products, Any]:
-    """How these products are done, and the config: the one given, or the first candidate that the kernel admits."""
+def chosen_products(
+    many: Many, problem: GemmProblem, count: int, kernel: str | None, config: Any = None
+) -> tuple[Products, Any]:
+    """How these products are done, and the config: the one given, or the first candidate that the kernel admits.
+
+    problem: one product of a batch, or all rows of groups with one B. Raises as `gemm` does.
+    """
     chosen = _default_kernel(problem, many=many) if kernel is None else kernel_named(kernel)
     products = products_of(chosen.name, many)
     if products is None:

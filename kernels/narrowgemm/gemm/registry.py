@@ -142,11 +142,16 @@ def kernel_named(name: str) -> Kernel:
 
 def products_of(kernel: str, many: Many) -> Products | None:
     """How the kernel does many products in one launch; None: it cannot."""
-    if kernel not in _PRODUCTS[many]:
+    module = products_module(kernel, many)
+    if module is None:
         return None
-    module = importlib.import_module(f"narrowgemm.gemm.{_PRODUCTS[many][kernel]}")
-    found: dict[str, Products] = getattr(module, many.upper())
+    found: dict[str, Products] = getattr(importlib.import_module(module), many.upper())
     return found[kernel]
+
+
+def products_module(kernel: str, many: Many) -> str | None:
+    """Name of the module that does many products with the kernel, not imported; None: nothing does."""
+    return f"narrowgemm.gemm.{_PRODUCTS[many][kernel]}" if kernel in _PRODUCTS[many] else None
 
 
 def kernels_of_many(many: Many) -> tuple[str, ...]:

@@ -10,8 +10,8 @@ import math
 import threading
 import time
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -90,13 +90,34 @@ def check(
     Raises WrongResultError where the result is wrong, and whatever `launch` raises.
     """
     drawn = draw(problem, distribution, seed)
-    extra = () if epilogue is None else (epilogue,)
-    run = _Poisoned(launch, problem, drawn.quantised[0], prepared(drawn.quantised[1]), *extra)
+    a, b = drawn.quantised
+    return check_on(launch, problem, drawn, (a, prepared(b), *(() if epilogue is None else (epilogue,))), epilogue)
+
+
+def check_on(
+    launch: Callable[..., Any],
+    problem: GemmProblem,
+    drawn: "Drawn",
+    operands: tuple[Any, ...],
+    epilogue: Epilogue | None = None,
+) -> Checked:
+    """As `check`, on operands that are drawn already; `launch` takes them as `operands`. Raises as `check`."""
+    run = _Poisoned(launch, problem, *operands)
     accuracy = judged(problem, drawn, run, epilogue)
     with _ALONE:
         launch_s = min(run.timed_s() for _ in range(_GUESSES))
     bits = max(format_named(name).element.bits for name in (problem.a_format, problem.b_format))
     return Checked(accuracy, summarize(run.hlo_text, bits), run.compile_s, launch_s)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of C, and what they are the product of: A's rows and B, quantised and as drawn, f32."""
+
+    rows: slice
+    out: jax.Array
+    quantised: tuple[QuantizedArray, QuantizedArray]
+    originals: tuple[jax.Array, jax.Array]
 
 
 @dataclass(frozen=True)
@@ -106,6 +127,13 @@ class Drawn:
     distribution: str
     originals: tuple[jax.Array, jax.Array]
     quantised: tuple[QuantizedArray, QuantizedArray]
+
+    def parts(self, out: jax.Array, most_rows: int) -> Iterator[Part]:
+        """All of C, so many rows at a time."""
+        (qa, qb), (a, b) = self.quantised, self.originals
+        for first in range(0, out.shape[0], most_rows):
+            rows = slice(first, min(first + most_rows, out.shape[0]))
+            yield Part(rows, out[rows], (_rows_of(qa, rows), qb), (a[rows], b))
 
 
 def draw(problem: GemmProblem, distribution: str, seed: int) -> Drawn:
@@ -127,7 +155,7 @@ def judged(
     """
     with _ALONE:
         out, is_poisoned = run(math.nan)
-    sums = _compared(problem, out, drawn.quantised, drawn.originals, epilogue)
+    sums = _compared(problem, out, drawn, epilogue)
     if sums.not_finite:
         raise WrongResultError(_not_finite(out, run(0.0)[0], sums.not_finite))
     share = None if epilogue is None or not sums.exact_square else math.sqrt(sums.product_square / sums.exact_square)
@@ -180,24 +208,18 @@ class _Poisoned:
             jax.block_until_ready(jnp.full(size, 0xFF, jnp.uint8)).delete()
 
 
-def _compared(
-    problem: GemmProblem,
-    out: jax.Array,
-    operands: tuple[QuantizedArray, QuantizedArray],
-    of: tuple[jax.Array, jax.Array],
-    epilogue: Epilogue | None,
-) -> _Sums:
+def _compared(problem: GemmProblem, out: jax.Array, drawn: Drawn, epilogue: Epilogue | None) -> _Sums:
     """All of C against float64 of the quantised operands, and that against float64 of the originals, rows at a time."""
     sums = _Sums()
-    step = max(1, _CHUNK_ELEMENTS // problem.n)
+    most_rows = max(1, _CHUNK_ELEMENTS // problem.n)
     if jax.devices()[0].platform == "tpu":  # which has no float64
-        out, operands, of, epilogue = jax.device_put((out, operands, of, epilogue), jax.devices("cpu")[0])
-    qa, qb = operands
+        host = jax.devices("cpu")[0]
+        quantised, originals, out, epilogue = jax.device_put((drawn.quantised, drawn.originals, out, epilogue), host)
+        drawn = replace(drawn, quantised=quantised, originals=originals)
     with jax.enable_x64(True):
-        for first in range(0, problem.m, step):
-            rows = slice(first, min(first + step, problem.m))
-            part = epilogue and epilogues.rows_of(epilogue, rows)
-            sums.add(_compared_rows(out[rows], _rows_of(qa, rows), qb, of[0][rows], of[1], part))
+        for part in drawn.parts(out, most_rows):
+            finish = epilogue and epilogues.rows_of(epilogue, part.rows)
+            sums.add(_compared_rows(part.out, *part.quantised, *part.originals, finish))
     return sums
 
 

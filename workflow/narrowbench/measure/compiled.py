@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from narrowbench.config import Campaign, CompileEntry, load_suite
+from narrowbench.config import Campaign, CompileEntry, single_shapes
 from narrowbench.errors import ConfigError
 from narrowbench.measure.devices import LocalDevice, local_devices
 from narrowbench.measure.provenance import provenance_of
@@ -59,7 +59,7 @@ def planned_problems(kernel: Kernel, plan: Sequence[CompileEntry]) -> Iterator[t
             f"a kernel that it compiles: {planned}"
         )
     for target, suite in sorted(pairs, key=lambda pair: pair[0]):
-        for shape in load_suite(suite).shapes:
+        for shape in single_shapes(suite):
             a_format, b_format = kernel.a_formats[0], kernel.b_formats[0]
             yield target, suite, GemmProblem(shape.m, shape.n, shape.k, a_format, b_format, "bf16")
 

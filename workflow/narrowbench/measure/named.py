@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from narrowbench.sources import sources_sha256
 from narrowgemm.errors import unknown_name
-from narrowgemm.gemm.registry import kernel_module, kernel_named, kernel_names
+from narrowgemm.gemm.registry import Many, kernel_module, kernel_named, kernel_names, products_module
 
 if TYPE_CHECKING:
     from narrowbench.measure.vendor.baseline import Baseline
@@ -63,6 +63,15 @@ def module_of(name: str) -> str:
     return kernel_module(name)
 
 
+def modules_of(name: str, many: Many | None = None) -> list[str]:
+    """Names of the modules of what is called `name`: its own, and that of how it does many products, if it does.
+
+    Raises ValueError for an unknown name.
+    """
+    products = None if many is None or name in _BASELINES else products_module(name, many)
+    return [module_of(name), *([] if products is None else [products])]
+
+
 def baseline_named(name: str) -> "Baseline":
     """The baseline called `name`. Raises ValueError, naming the nearest known ones, for any other."""
     if name not in _BASELINES:
@@ -87,12 +96,14 @@ def can_be_prepared_beside(name: str) -> bool:
 
 
 @cache
-def kernel_sha256(name: str) -> str:
+def kernel_sha256(name: str, many: Many | None = None) -> str:
     """Digest of the code that is the kernel called `name`: another one means that its times are no longer known.
+
+    For `many` products in one launch, the code that does those is part of it.
 
     The code of a baseline of another library is this project's part of it, and the versions of that library's packages.
     """
-    sources = sources_sha256([module_of(name)], without=_DISPATCH)
+    sources = sources_sha256(modules_of(name, many), without=_DISPATCH)
     if name not in _BASELINES:
         return sources
     versions = "\n".join(f"{package}=={version_of(package)}" for package in _BASELINES[name].packages)

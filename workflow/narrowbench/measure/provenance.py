@@ -14,9 +14,10 @@ from pathlib import Path
 from narrowbench.config import ROOT
 from narrowbench.measure import nvidia
 from narrowbench.measure.devices import LocalDevice
-from narrowbench.measure.named import baseline_packages, kernel_sha256, module_of, version_of
+from narrowbench.measure.named import baseline_packages, kernel_sha256, modules_of, version_of
 from narrowbench.sources import sources_sha256
 from narrowbench.store.rows import Provenance
+from narrowgemm.gemm.registry import Many
 
 #: Packages whose versions are named in a row; the environment's digest covers all the others.
 _NAMED = (
@@ -37,8 +38,10 @@ _NAMED = (
 _SOURCES = ("--untracked-files=no", "--", ".", ":!figures", ":!paper")
 
 
-def provenance_of(device: LocalDevice, modules: Iterable[str], kernel: str | None = None) -> Provenance:
-    """Provenance of a row that `modules` made on `device` now, of `kernel` where it is one's."""
+def provenance_of(
+    device: LocalDevice, modules: Iterable[str], kernel: str | None = None, many: Many | None = None
+) -> Provenance:
+    """Provenance of a row that `modules` made on `device` now, of `kernel` where it is one's, doing `many` products."""
     commit, is_dirty = git_state(ROOT)
     return Provenance(
         device=device.slug,
@@ -47,8 +50,8 @@ def provenance_of(device: LocalDevice, modules: Iterable[str], kernel: str | Non
         host_hash=nvidia.short_hash(platform.node()),
         git_commit=commit,
         git_dirty=is_dirty,
-        sources_sha256=sources_sha256([*modules, *([module_of(kernel)] if kernel else [])]),
-        kernel_sha256=kernel_sha256(kernel) if kernel else None,
+        sources_sha256=sources_sha256([*modules, *(modules_of(kernel, many) if kernel else [])]),
+        kernel_sha256=kernel_sha256(kernel, many) if kernel else None,
         environment_sha256=environment_sha256(),
         versions=_versions(device),
         utc_time=datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),

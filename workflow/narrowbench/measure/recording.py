@@ -140,4 +140,6 @@ def _energy(sampled: Sampled, bench: Bench) -> tuple[Energy | None, str | None]:
 
 
 def _provenance(case: TimedCase | TuningCase, device: LocalDevice) -> Provenance:
-    return provenance_of(device, MODULES, None if isinstance(case, RoofCase) else case.kernel)
+    if isinstance(case, RoofCase):
+        return provenance_of(device, MODULES)
+    return provenance_of(device, MODULES, case.kernel, case.many)

@@ -22,6 +22,7 @@ from narrowbench.errors import ConfigError
 from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.measure.gemm import Prepared, prepare
+from narrowbench.measure.many import prepare_many
 from narrowbench.measure.named import (
     can_be_prepared_beside,
     formats_of,
@@ -33,10 +34,10 @@ from narrowbench.measure.progress import say, telling
 from narrowbench.measure.recording import failure, rows_of
 from narrowbench.measure.roofs import Roof, measure_roof, nominal_work, roof_case, roofs_of
 from narrowbench.measure.vendor.prepared import prepare_baseline
-from narrowbench.models.statistics import paired_ratio
 from narrowbench.names import INTERLEAVED
 from narrowbench.store import jsonl
 from narrowbench.store.counters import CountersCase
+from narrowbench.store.groups import Groups
 from narrowbench.store.rows import CompileCase, GemmCase, Mode, RoofCase, Row, TuningCase
 from narrowbench.store.space import SpaceCase
 from narrowgemm.errors import unknown_name
@@ -177,6 +178,7 @@ def run_compare(
     distribution: str = "normal",
     seed: int = 0,
     epilogue: str = NO_EPILOGUE,
+    groups: Groups | None = None,
 ) -> JobReport:
     """Measure several kernels on one shape, sample by sample in random order, appending a row of each to `out`.
 
@@ -186,11 +188,12 @@ def run_compare(
     if len(kernels) < 2 or len(set(kernels)) < len(kernels):
         raise ConfigError(f"versus: kernels {', '.join(kernels)} are not two or more, each once; name others")
     given = dict(zip("mnk", shape, strict=True))
-    extents = parse(Shape, {"name": INTERLEAVED, "origin": "given by hand"} | given, "versus: shape")
+    named = {"name": INTERLEAVED, "origin": "given by hand", "groups": groups}
+    extents = parse(Shape, named | given, "versus: shape")
     plan = {"kernels": list(kernels), "suites": [INTERLEAVED], "modes": list(modes)}
     chosen = {"distributions": [distribution], "out_formats": [out_format], "epilogues": [epilogue]}
     parse(PlanEntry, plan | chosen, "versus")
-    groups = []
+    together = []
     for mode in modes:
         setting = Setting(
             mode=mode,
@@ -200,38 +203,14 @@ def run_compare(
             operands=None,
             cache="rotated",
         )
-        groups.append([case_of(kernel, INTERLEAVED, extents, setting, seed) for kernel in kernels])
-    todo = [group for group in groups if missing(device, group, out)]
-    tasks = [_together(group) for group in todo]
+        together.append([case_of(kernel, INTERLEAVED, extents, setting, seed) for kernel in kernels])
+    todo = [cases for cases in together if missing(device, cases, out)]
+    tasks = [_together(cases) for cases in todo]
     if not tasks:
-        return JobReport({}, len(groups) * len(kernels), ())
+        return JobReport({}, len(together) * len(kernels), ())
     with open_bench(device, protocol, "sustained" in modes) as bench:
         done, left = run_tasks("interleaved", tasks, bench, out, None)
-    return JobReport(done, (len(groups) - len(todo)) * len(kernels), left)
-
-
-def ratios(rows: Sequence[Row], kernels: Sequence[str], shape: tuple[int, int, int]) -> Iterator[str]:
-    """One line for each kernel after the first and each session on this shape: its time over the first's, by pairs."""
-    sessions: dict[str, dict[str, tuple[GemmCase, list[float]]]] = {}
-    for row in rows:
-        case, timing = row.case, row.timing
-        if not isinstance(case, GemmCase) or timing is None or timing.session is None:
-            continue
-        if (case.m, case.n, case.k) == shape:
-            sessions.setdefault(timing.session, {})[case.kernel] = (case, timing.samples_s)
-    base, *others = kernels
-    for taken in sessions.values():
-        for other in others:
-            if base in taken and other in taken:
-                (case, samples_s), (_, base_s) = taken[other], taken[base]
-                told = case.mode if case.epilogue == NO_EPILOGUE else f"{case.mode}, {case.epilogue}"
-                yield f"{told}: time of {other} over {base}: {_told(samples_s, base_s)}"
-
-
-def _told(samples_s: list[float], base_s: list[float]) -> str:
-    ratio = paired_ratio(samples_s, base_s)
-    told = f"{ratio.value:.4f} ({ratio.interval.low:.4f} .. {ratio.interval.high:.4f}), {len(samples_s)} pairs"
-    return told if ratio.differs_from_one else f"{told}: no difference"
+    return JobReport(done, (len(together) - len(todo)) * len(kernels), left)
 
 
 @dataclass(frozen=True)
@@ -297,6 +276,7 @@ def case_of(kernel: str, suite: str, shape: Shape, setting: Setting, seed: int) 
         cache=setting.cache,
         window_s=setting.window_s,
         repeat=setting.repeat,
+        groups=shape.groups,
     )
 
 
@@ -304,7 +284,8 @@ def name_of(case: GemmCase) -> str:
     windows = "" if case.window_s is None else f" windows of {case.window_s:g} s"
     repeat = "" if case.repeat is None else f" repeat {case.repeat}"
     epilogue = "" if case.epilogue == NO_EPILOGUE else f" {case.epilogue}"
-    work = f"{case.kernel} {case.m}×{case.n}×{case.k}{epilogue}"
+    groups = "" if case.groups is None else f" {case.groups.count} {case.groups.kind}"
+    work = f"{case.kernel} {case.m}×{case.n}×{case.k}{groups}{epilogue}"
     return f"{work} {case.mode} {case.distribution} {case.cache}{windows}{repeat}"
 
 
@@ -334,14 +315,16 @@ def counts(row: Row) -> bool:
         return False
     if isinstance(case, RoofCase):
         return True
-    if row.provenance.kernel_sha256 != kernel_sha256(case.kernel):
+    if row.provenance.kernel_sha256 != kernel_sha256(case.kernel, case.many):
         return False
     chosen_by_hand = isinstance(case, CountersCase) and case.config is not None
     return isinstance(case, TuningCase | SpaceCase) or chosen_by_hand or not _is_tuned_since(row, case)
 
 
 def _is_tuned_since(row: Row, case: GemmCase | CountersCase) -> bool:
-    """Whether another config is tuned for the case than the row's."""
+    """Whether another config is tuned for the case than the row's; none is for many products."""
+    if case.many is not None:
+        return False
     tuned = table.lookup(case.kernel, case.problem, slugged(row.provenance.device_kind))
     return tuned is not None and row.config is not None and not tuned.items() <= row.config.items()
 
@@ -393,6 +376,8 @@ def _task(cases: Sequence[GemmCase], session: str | None) -> Task:
 
 def _prepared(case: GemmCase, bench: Bench) -> Prepared | Exception:
     try:
-        return prepare_baseline(case, bench) if is_of_another_library(case.kernel) else prepare(case, bench)
+        if is_of_another_library(case.kernel):
+            return prepare_baseline(case, bench)
+        return prepare(case, bench) if case.groups is None else prepare_many(case, bench)
     except Exception as error:
         return error

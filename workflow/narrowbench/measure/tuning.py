@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from narrowbench.config import Protocol, load_suite
+from narrowbench.config import Protocol, single_shapes
 from narrowbench.measure.accuracy import WrongResultError, check
 from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
@@ -70,7 +70,7 @@ def tuning_cases(
             seed=_SEED,
             top=top,
         )
-        for shape in load_suite(suite).shapes
+        for shape in single_shapes(suite)
     ]
 
 

@@ -109,8 +109,8 @@ def _tiling(line: pd.Series, problem: GemmProblem, cores: int) -> Tiling:
 def _gemm_lines(
     frame: pd.DataFrame, profiles: Mapping[str, DeviceProfile]
 ) -> Iterator[tuple[pd.Series, DeviceProfile]]:
-    """Lines of GEMMs that ran in the formats they name: a baseline that was widened tells nothing of its own."""
-    gemms = frame[(frame.kind == "gemm") & ~frame.upcast.fillna(False).astype(bool)]
+    """Lines of single GEMMs that ran in the formats they name: a baseline that was widened tells nothing of its own."""
+    gemms = frame[(frame.kind == "gemm") & frame.groups.isna() & ~frame.upcast.fillna(False).astype(bool)]
     return _lines(gemms, profiles)
 
 

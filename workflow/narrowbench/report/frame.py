@@ -19,7 +19,18 @@ import pandera.pandas as pa
 from narrowbench.errors import StoreError
 from narrowbench.models.counted import counted
 from narrowbench.models.statistics import Summary, summarise
-from narrowbench.store.rows import Case, Clocks, Energy, RoofCase, Row, Spread, Toggles, TuningCase, WindowReading
+from narrowbench.store.rows import (
+    Case,
+    Clocks,
+    Energy,
+    GemmCase,
+    RoofCase,
+    Row,
+    Spread,
+    Toggles,
+    TuningCase,
+    WindowReading,
+)
 from narrowbench.store.whole import whole
 
 Origin = Literal["record", "local"]
@@ -34,6 +45,9 @@ _COLUMNS = {
     **dict.fromkeys(("kernel", "suite", "a_format", "b_format", "out_format", "layout", "epilogue"), _TEXT),
     **dict.fromkeys(("distribution", "cache", "quantity", "roof_format", "config"), _TEXT),
     **dict.fromkeys(("m", "n", "k", "seed", "work", "flop", "bytes"), _WHOLE),
+    # Of many products in one launch, whose M is the rows of all: how many there are, and of what kind.
+    "groups": _WHOLE,
+    "groups_kind": _TEXT,
     "intensity_flop_per_byte": _REAL,
     **dict.fromkeys(("time_s", "time_low_s", "time_high_s", "time_p5_s", "time_p95_s"), _REAL),
     **dict.fromkeys(("samples", "dropped", "rotation_bytes"), _WHOLE),
@@ -90,6 +104,8 @@ _ORDER = [
         "epilogue",
         "window_s",
         "repeat",
+        "groups",
+        "groups_kind",
         "evidence",
         "target",
         "utc_time",
@@ -211,12 +227,15 @@ def _of_case(case: Case) -> dict[str, Any]:
     if isinstance(case, RoofCase):
         counts = {"flop": case.work} if case.quantity == "flop" else {"bytes": case.work}
         return case.model_dump(exclude={"format"}) | {"roof_format": case.format, "flop": None, "bytes": None} | counts
-    problem = case.problem
-    intensity = problem.intensity_flop_per_byte
-    return case.model_dump(exclude={"config"}) | {
-        "flop": problem.flop,
-        "bytes": problem.bytes,
-        "intensity_flop_per_byte": intensity,
+    flop = case.problem.flop
+    least_bytes = case.least_bytes if isinstance(case, GemmCase) else case.problem.bytes
+    groups = case.groups if isinstance(case, GemmCase) else None
+    return case.model_dump(exclude={"config", "groups"}) | {
+        "groups": None if groups is None else groups.count,
+        "groups_kind": None if groups is None else groups.kind,
+        "flop": flop,
+        "bytes": least_bytes,
+        "intensity_flop_per_byte": flop / least_bytes,
     }
 
 

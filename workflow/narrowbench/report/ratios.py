@@ -9,7 +9,7 @@ import pandas as pd
 
 from narrowbench.models.statistics import Ratio, fewest_samples, paired_ratio, ratio_of_medians
 from narrowbench.report.kernels import kernel_style
-from narrowbench.report.select import BOARD, SAME_WORK, Reading, is_native
+from narrowbench.report.select import BOARD, OF_GROUPS, SAME_WORK, Reading, is_native
 from narrowgemm.formats.spec import format_named
 
 
@@ -110,4 +110,5 @@ def _compare(line: pd.Series, baseline: pd.Series, samples: str) -> Comparison:
 
 
 def _work(line: pd.Series) -> tuple[object, ...]:
-    return (bits(line.a_format), *(line[name] for name in SAME_WORK))
+    groups = (None if pd.isna(line[name]) else line[name] for name in OF_GROUPS)
+    return (bits(line.a_format), *(line[name] for name in SAME_WORK), *groups)

@@ -7,7 +7,18 @@ import pandas as pd
 
 from narrowbench.models.hardware import DeviceProfile, Rates, rate_key
 from narrowbench.models.roofline import RoofedPoint, check_below_roofs
-from narrowbench.report.select import CONSTANT, Place, Reading, at, is_measured, is_timed, modes, places, reading, timed
+from narrowbench.report.select import (
+    CONSTANT,
+    Place,
+    Reading,
+    at,
+    grouped,
+    is_measured,
+    is_timed,
+    modes,
+    reading,
+    timed,
+)
 
 #: Key of the memory roof beside those of the rates.
 MEMORY = "memory"
@@ -87,8 +98,10 @@ def check(frame: pd.DataFrame) -> None:
     Arithmetic roofs are those on zeros, for no data is faster; where only normal data was tried, it bounds normal data.
     """
     points = []
-    for place in places(frame):
-        lines = at(timed(frame), place)
+    measured = pd.concat([timed(frame), grouped(frame)])
+    for where in measured[["origin", "device"]].drop_duplicates().itertuples(index=False, name=None):
+        place = Place(*where)
+        lines = at(measured, place)
         for mode in modes(lines):
             normal, zeros = (_ceilings(frame, place, mode, data) for data in ("normal", "zeros"))
             for _, line in lines[lines["mode"] == mode].iterrows():

@@ -13,6 +13,8 @@ SAME_WORK = ["origin", "device", "m", "n", "k", "mode", "distribution", "cache",
 
 #: What makes them lines of one case, but for who asked for it and when.
 SAME_CASE = [*SAME_WORK, "kernel", "a_format", "b_format"]
+#: What makes lines of many products in one launch differ beside; null for single ones.
+OF_GROUPS = ["groups", "groups_kind"]
 #: The very board. Joules of two are not compared but to see how boards and their sensors differ.
 BOARD = "device_uuid_hash"
 #: Data that toggles no bits from one element to the next. A kernel that is timed on it was checked on normal data.
@@ -49,11 +51,15 @@ def is_measured(frame: pd.DataFrame) -> pd.Series:
 
 
 def is_timed(frame: pd.DataFrame) -> pd.Series:
-    """Lines of GEMMs that were measured and passed, once and by the protocol's windows.
+    """Lines of single GEMMs that were measured and passed, once and by the protocol's windows.
 
-    Not those that study other lengths of windows, nor those that repeat a measurement.
+    Not those that study other lengths of windows, nor those that repeat a measurement, nor many products in one launch.
     """
-    return is_measured(frame) & (frame.kind == "gemm") & frame.window_s.isna() & frame["repeat"].isna()
+    return _is_gemm(frame) & frame.groups.isna() & frame.window_s.isna() & frame["repeat"].isna()
+
+
+def _is_gemm(frame: pd.DataFrame) -> pd.Series:
+    return is_measured(frame) & (frame.kind == "gemm")
 
 
 def timed(frame: pd.DataFrame) -> pd.DataFrame:
@@ -63,12 +69,17 @@ def timed(frame: pd.DataFrame) -> pd.DataFrame:
 
 def of_windows(frame: pd.DataFrame) -> pd.DataFrame:
     """Lines of GEMMs that study the length of the windows."""
-    return frame[is_measured(frame) & (frame.kind == "gemm") & frame.window_s.notna() & frame["repeat"].isna()]
+    return frame[_is_gemm(frame) & frame.groups.isna() & frame.window_s.notna() & frame["repeat"].isna()]
 
 
 def repeated(frame: pd.DataFrame) -> pd.DataFrame:
     """Lines of GEMMs that repeat a measurement, on another day or board."""
-    return frame[is_measured(frame) & (frame.kind == "gemm") & frame.window_s.isna() & frame["repeat"].notna()]
+    return frame[_is_gemm(frame) & frame.groups.isna() & frame.window_s.isna() & frame["repeat"].notna()]
+
+
+def grouped(frame: pd.DataFrame) -> pd.DataFrame:
+    """Lines of batches and groups, many products in one launch, that were measured and passed, once."""
+    return frame[_is_gemm(frame) & frame.groups.notna() & frame.window_s.isna() & frame["repeat"].isna()]
 
 
 def usual(frame: pd.DataFrame) -> pd.DataFrame:

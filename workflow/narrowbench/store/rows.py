@@ -18,12 +18,14 @@ from pydantic import (
 )
 
 from narrowbench.store.counters import Counters, CountersCase
+from narrowbench.store.groups import Groups, check_rows
 from narrowbench.store.space import Space, SpaceCase
 from narrowbench.store.strict import MOST, Name, OfSuite, OnProblem, Strict
+from narrowgemm.formats.spec import format_named
 from narrowgemm.problem import NO_EPILOGUE, epilogue_parts
 
 #: Major breaks readers, minor adds fields.
-SCHEMA_VERSION: Final = "1.6"
+SCHEMA_VERSION: Final = "1.7"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
@@ -34,7 +36,7 @@ Status = Literal["ok", "unsupported", "failed", "unstable"]
 
 
 class GemmCase(OnProblem, OfSuite):
-    """One GEMM to be done: the problem, the kernel, the data and the mode."""
+    """One GEMM to be done, or many in one launch: the problem, the kernel, the data and the mode."""
 
     kind: Literal["gemm"] = "gemm"
     layout: Literal["mk_nk"] = "mk_nk"
@@ -49,12 +51,36 @@ class GemmCase(OnProblem, OfSuite):
     repeat: PositiveInt | None = Field(
         None, description="number of the repetition, on another day or board, that stands beside the first measurement"
     )
+    groups: Groups | None = Field(
+        None,
+        # A case of one product is written as it was before there were groups: its key and its draws stay the same.
+        exclude_if=lambda groups: groups is None,
+        description="many products in one launch, of which m is the rows of all; null: one product",
+    )
 
     @model_validator(mode="after")
     def _windows_are_sustained(self) -> Self:
         if self.window_s is not None and self.mode != "sustained":
             raise ValueError(f"window_s={self.window_s} of a {self.mode} case: only sustained cases have windows")
         return self
+
+    @model_validator(mode="after")
+    def _rows_make_up_the_groups(self) -> Self:
+        check_rows(self.groups, self.m)
+        return self
+
+    @property
+    def many(self) -> Literal["batched", "grouped"] | None:
+        """How it is many products in one launch, as kernels know it; None: it is one."""
+        return None if self.groups is None else self.groups.many
+
+    @property
+    def least_bytes(self) -> int:
+        """Least traffic: as of the problem, and the B of each further group that has rows read once."""
+        if self.groups is None:
+            return self.problem.bytes
+        further = self.groups.multiplied(self.m, self.seed) - 1
+        return self.problem.bytes + further * format_named(self.b_format).storage_bytes(self.n, self.k)
 
 
 class RoofCase(Strict):
@@ -285,7 +311,7 @@ class Provenance(Strict):
 class Row(Strict):
     """One case's result. `status` ok has timing and accuracy; any other status has its reason."""
 
-    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6"] = SCHEMA_VERSION
+    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7"] = SCHEMA_VERSION
     case: Case
     config: dict[str, object] | None = None
     tuned_table_sha256: str | None = None

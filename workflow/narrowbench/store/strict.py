@@ -1,6 +1,6 @@
 """What records of the schema have in common."""
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -25,6 +25,11 @@ class OfKernel(Strict):
 
     kind: str
     kernel: Name
+
+    @property
+    def many(self) -> Literal["batched", "grouped"] | None:
+        """Of a case of one product nothing."""
+        return None
 
 
 class OfSuite(OfKernel):

@@ -29,6 +29,7 @@ from narrowbench.store.rows import Accuracy, Compiled, GemmCase
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm.device import arch_of, default_device
+from narrowgemm.gemm.registry import kernels_of_many
 from narrowgemm.problem import NO_EPILOGUE, GemmProblem
 
 #: Calls of single launches in flight while ways are timed.
@@ -65,6 +66,9 @@ def prepare_baseline(case: GemmCase, bench: Bench) -> Prepared:
     """
     started_s = time.perf_counter()
     baseline, problem = baseline_named(case.kernel), case.problem
+    if case.many is not None:
+        remedy = f"use one of {', '.join(kernels_of_many(case.many))}"
+        raise UnsupportedError(case.kernel, {"products": case.many}, "is not what it does in one launch", remedy)
     admit(baseline, problem, case.epilogue)
     sizes = sizes_of(problem, case.cache, bench)
     baseline.check(problem)
