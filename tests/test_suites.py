@@ -24,6 +24,8 @@ LAYERS: dict[str, Callable[[dict[str, Any]], tuple[int, int]]] = {
     "latent out": lambda d: (d["width"], d["heads"] * d["head_value"]),
     "latent q-up": lambda d: (d["heads"] * (d["head_plain"] + d["head_rotary"]), d["q_rank"]),
     "latent kv-up": lambda d: (d["heads"] * (d["head_plain"] + d["head_value"]), d["kv_rank"]),
+    "latent absorbed-q": lambda d: (d["kv_rank"], d["head_plain"]),
+    "latent absorbed-v": lambda d: (d["head_value"], d["kv_rank"]),
     "latent q-kv-down": lambda d: (d["q_rank"] + d["kv_rank"] + d["head_rotary"], d["width"]),
 }
 
@@ -35,7 +37,7 @@ def _recorded(device_class: str) -> set[str]:
 
 def _model_and_layer(entry: ShapeEntry) -> tuple[str, str]:
     (model,) = (model for model in MODELS if entry.name.startswith(f"{model}-"))
-    layer = entry.name.removeprefix(f"{model}-")
+    layer = entry.name.removeprefix(f"{model}-").removesuffix("-equal")
     return model, f"latent {layer}" if "q_rank" in MODELS[model] and f"latent {layer}" in LAYERS else layer
 
 
@@ -43,9 +45,10 @@ def test_the_record_of_hopper_has_at_least_120_shapes_of_every_model_and_number_
     suites = [load_suite(name) for name in _recorded("hopper")]
     shapes = {(shape.m, shape.n, shape.k) for suite in suites for shape in suite.shapes}
     assert len(shapes) >= 120
-    of_models = [entry for name in _recorded("hopper") if name.startswith("llm_") for entry in load_suite(name).entries]
+    recorded = {name: load_suite(name).entries for name in _recorded("hopper")}
+    of_models = [entry for name, entries in recorded.items() if name.startswith("llm_") for entry in entries]
     assert {m for entry in of_models for m in entry.m} == ROWS
-    assert {_model_and_layer(entry)[0] for entry in of_models} == set(MODELS)
+    assert {_model_and_layer(entry)[0] for entry in [*of_models, *recorded["moe"]]} == set(MODELS)
     squares = {m for m, n, k in shapes if m == n == k}
     assert {512, 1024, 2048, 4096, 8192, 16384} <= squares
 
@@ -53,7 +56,7 @@ def test_the_record_of_hopper_has_at_least_120_shapes_of_every_model_and_number_
 @pytest.mark.parametrize("name", sorted(_recorded("hopper")))
 def test_every_layer_of_a_model_has_the_extents_that_its_published_dimensions_give(name: str) -> None:
     for entry in load_suite(name).entries:
-        if name.startswith("llm_"):
+        if name.startswith(("llm_", "moe")):
             model, layer = _model_and_layer(entry)
             assert (entry.n, entry.k) == LAYERS[layer](MODELS[model]), entry.name
         assert len(entry.origin) >= len("square")
@@ -63,6 +66,22 @@ def test_every_layer_of_a_model_has_the_extents_that_its_published_dimensions_gi
 def test_every_model_names_the_configuration_that_its_dimensions_are_from(model: str) -> None:
     assert MODELS[model]["source"].startswith("https://huggingface.co/")
     assert MODELS[model]["source"].endswith("/config.json")
+
+
+def test_rows_of_experts_are_those_that_whole_tokens_give() -> None:
+    """Tokens, as an origin names them, times experts of a token times the share of the experts that is here."""
+    for entry in load_suite("moe").entries:
+        assert entry.groups is not None
+        model, layer = _model_and_layer(entry)
+        if layer.startswith("latent"):
+            assert (entry.groups.kind, entry.groups.count) == ("batched", MODELS[model]["heads"])
+            tokens = [m // entry.groups.count for m in entry.m]
+        else:
+            experts, of_a_token = MODELS[model]["experts"], MODELS[model]["experts_of_a_token"]
+            assert experts % entry.groups.count == 0
+            tokens = [m * experts // (entry.groups.count * of_a_token) for m in entry.m]
+            assert [t * of_a_token * entry.groups.count // experts for t in tokens] == entry.m
+        assert entry.origin.startswith("As ") or all(str(t) in entry.origin for t in tokens), entry.name
 
 
 def test_the_awkward_shapes_are_those_that_users_ran_into() -> None:

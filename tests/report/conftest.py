@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from narrowbench.report import frame as frames
-from narrowbench.store.rows import Row
+from narrowbench.store.rows import GemmCase, Row
 from narrowgemm.problem import GemmProblem
 
 SQUARE = [(n, n, n) for n in (1024, 4096, 8192)]
@@ -131,6 +131,7 @@ def gemm_row(
     distribution: str = "normal",
     suite: str = "square",
     seed: int = 1,
+    groups: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Row:
     """A measured row whose time is that of the slower roof, a little more in sustained mode."""
@@ -140,7 +141,6 @@ def gemm_row(
     problem = GemmProblem(m, n, k, a_format, b_format)
     slowdown = {"burst": 1.0, "sustained": 1.18}[mode] * {"zeros": 0.85, "small_integers": 0.95}.get(distribution, 1.0)
     slowdown *= 1.03 if kernel.startswith("xla") else 1.0
-    time_s = slowdown * max(problem.flop / (0.95 * RATES[a_format] * speed), problem.bytes / (0.9 * bandwidth))
     case = {
         "kind": "gemm",
         "kernel": kernel,
@@ -153,7 +153,10 @@ def gemm_row(
         "seed": 0,
         "mode": mode,
         "cache": "rotated",
+        "groups": groups,
     }
+    least_bytes = GemmCase.model_validate(case).least_bytes
+    time_s = slowdown * max(problem.flop / (0.95 * RATES[a_format] * speed), least_bytes / (0.9 * bandwidth))
     record = _measured(device, case, time_s, {"zeros": 426.0}.get(distribution, 690.0), seed)
     record["accuracy"] = {
         "kernel_error": 1.1e-3,
@@ -236,6 +239,14 @@ def finished_row(kernel: str, epilogue: str = "scales_bias_gelu", slower: float 
     return Row.model_validate(record)
 
 
+def group_rows() -> Iterator[Row]:
+    """Many products in one launch by a kernel and its baseline; of the M, N, K of `SQUARE` some."""
+    for kernel in ("xla_dot_fp8_e4m3", "hopper_wgmma_fp8"):
+        yield gemm_row(kernel, (8192, 4096, 7168), suite="moe", groups={"count": 32, "kind": "ragged"})
+        yield gemm_row(kernel, (8192, 4096, 7168), suite="moe", groups={"count": 32, "kind": "equal"})
+        yield gemm_row(kernel, SQUARE[-1], suite="moe", groups={"count": 8, "kind": "batched"})
+
+
 def unsupported_row() -> Row:
     """A case that its kernel cannot do."""
     changes: dict[str, Any] = dict.fromkeys(("timing", "energy", "energy_reason", "clocks", "accuracy", "compile"))
@@ -269,9 +280,10 @@ def _shapes() -> Iterator[tuple[tuple[int, int, int], str]]:
 
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
-    """Rows of every kind: two devices, both modes, roofs, an unsupported case, an epilogue, and other evidence."""
+    """Rows of every kind: two devices, both modes, roofs, an unsupported case, an epilogue, groups, and other evidence."""
     others = [unsupported_row(), compiled_row(), space_row(), counters_row(), repeated_row()]
     others += [finished_row(kernel) for kernel in ("hopper_wgmma_fp8", "xla_dot_fp8_e4m3")]
+    others += group_rows()
     return [*device_rows("nvidia-h200"), *device_rows("synthetic-cpu"), *others]
 
 

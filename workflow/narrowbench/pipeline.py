@@ -107,5 +107,5 @@ def space_digest(kernel: str) -> str:
 def report_digest(*modules: str) -> str:
     """Sources, device profiles, claims, protocol and what is modelled: all that modules of the report depend on."""
     described = [CONFIGS / f"{name}.yaml" for name in ("claims", "estimates", "modelled", "protocol")]
-    described += CONFIGS.glob("devices/*.yaml")
+    described += [CONFIGS / "suites" / "moe.yaml", *CONFIGS.glob("devices/*.yaml")]
     return sources_sha256([f"narrowbench.report.{module}" for module in modules], described)

@@ -40,6 +40,7 @@ TABLES = (
     "tab_gemm",
     "tab_summary",
     "tab_epilogues",
+    "tab_groups",
     "tab_accuracy",
     "tab_energy",
     "tab_energy_ratios",

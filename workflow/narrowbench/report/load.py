@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from narrowbench.config import load_suite
 from narrowbench.models.claims import Claim, load_claims
 from narrowbench.models.hardware import DeviceProfile, Source, load_profiles, load_sources
 from narrowbench.report import frame as frames
@@ -40,6 +41,15 @@ class Material:
     def claims(self) -> list[Claim]:
         """The claims of the article that the paper weighs."""
         return load_claims(self.sources)
+
+    @cached_property
+    def layers_in_groups(self) -> dict[tuple[int, int, int, str], str]:
+        """Names of models' layers that are many products in one launch, by N, K, number of products, and kind."""
+        return {
+            (entry.n, entry.k, entry.groups.count, entry.groups.kind): entry.name.removesuffix(f"-{entry.groups.kind}")
+            for entry in load_suite("moe").entries
+            if entry.groups is not None
+        }
 
     @cached_property
     def of_record(self) -> "Material":
