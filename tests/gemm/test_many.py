@@ -15,7 +15,7 @@ from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import as_quantized, dequantize, quantize
 from narrowgemm.formats.stack import as_stack, dequantized
-from narrowgemm.gemm import _mosaic_gpu, oracle
+from narrowgemm.gemm import _hopper_many, _mosaic_gpu, oracle
 from narrowgemm.gemm._hopper_space import Config
 from narrowgemm.gemm.registry import kernel_named, kernels_of_many, products_of
 from narrowgemm.problem import GemmProblem
@@ -161,6 +161,24 @@ def test_candidates_of_many_products_are_admitted(kernel: str, m: int, count: in
         assert candidates
         for config in candidates:
             products.check(problem, count, config)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "tile_m"),
+    [(256, 4096, 7168, 64), (2048, 4096, 7168, 64), (8192, 4096, 7168, 128), (32768, 7168, 2048, 128)],
+)
+def test_first_guesses_for_groups_are_those_that_were_quickest(m: int, n: int, k: int, tile_m: int) -> None:
+    """On an H200, 32 ragged groups: 64 rows a tile for few of them, and nowhere a cluster from 64 rows a group on."""
+    grouped = products_of(FP8, "grouped")
+    assert grouped is not None
+    first = grouped.candidates(GemmProblem(m, n, k, "fp8_e4m3", "fp8_e4m3"), 32)[0]
+    assert (first.tile_m, first.tile_n, first.cluster_m, first.cluster_n) == (tile_m, 256, 1, 1)
+
+
+@pytest.mark.parametrize(("mean", "rows"), [(8, 64), (64, 64), (64, 128), (256, 64), (256, 128), (300, 256)])
+def test_a_groups_tiles_are_those_of_sizes_that_spread_by_half_their_mean(mean: int, rows: int) -> None:
+    sizes = np.random.default_rng(0).gamma(4, mean / 4, 200_000)
+    assert _hopper_many._tiles_of_group(mean, rows) == pytest.approx(np.ceil(sizes / rows).mean(), rel=0.01)
 
 
 @pytest.mark.parametrize("fmt", ["f32", "bf16", "fp8_e4m3"])

@@ -280,7 +280,7 @@ def _shapes() -> Iterator[tuple[tuple[int, int, int], str]]:
 
 @pytest.fixture(scope="session")
 def rows() -> list[Row]:
-    """Rows of every kind: two devices, both modes, roofs, an unsupported case, an epilogue, groups, and other evidence."""
+    """Rows of every kind: two devices, both modes, roofs, an unsupported case, epilogues, groups, other evidence."""
     others = [unsupported_row(), compiled_row(), space_row(), counters_row(), repeated_row()]
     others += [finished_row(kernel) for kernel in ("hopper_wgmma_fp8", "xla_dot_fp8_e4m3")]
     others += group_rows()

@@ -178,4 +178,4 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
         gap += config.part_n / _PROMOTED_COLUMNS_PER_CYCLE
     choices = consumers * parts if config.part_n > grain(config) else 0
     step = tensor_cycles(config.tile_m, config.tile_n) + gaps * gap + choices * _CHOICE_CYCLES
-    return estimated_cycles(problem, 1, False, config, step)
+    return estimated_cycles(problem, 1, config, step)

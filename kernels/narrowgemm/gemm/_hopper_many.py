@@ -4,6 +4,7 @@ Roles and barriers: `_hopper_wgmma`; which tiles, and how a group's last rows ar
 """
 
 import functools
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +24,7 @@ from narrowgemm.gemm._hopper_space import (
     Config,
     candidates_dense,
     check_dense,
+    estimated_cycles,
     shared_memory_bytes,
     store_columns,
 )
@@ -34,6 +36,8 @@ from narrowgemm.tiling import ceil_div
 
 #: A piece of a group's last rows begins at an even row, and TMA takes shared memory at multiples of 128 bytes.
 _LEAST_STORE_BYTES = 64
+#: Tiles of a group that are less likely than this change no estimate.
+_LEAST_LIKELIHOOD = 1e-4
 
 
 def batch(name: str, a: Stack, b: Stack, config: Config, out_format: str, interpret: bool) -> jax.Array:
@@ -148,19 +152,40 @@ def check_groups(kernel: str, problem: GemmProblem, count: int, config: Config) 
 
 
 def candidates_groups(kernel: str, problem: GemmProblem, count: int) -> list[Config]:
-    """Configs worth trying for M rows in so many groups, best guess first: as if the groups were of one size."""
+    """Configs worth trying for M rows in so many groups, best guess first: as if sizes spread by half of their mean."""
     each = replace(problem, m=ceil_div(problem.m, count))
 
     def check(name: str, whole: GemmProblem, config: Config) -> None:
         check_groups(name, whole, count, config)
 
+    def guess(config: Config) -> tuple[float, int]:
+        return _estimated_cycles(each, count, config), config.cluster_m * config.cluster_n
+
     found = []
-    for config in candidates_dense(kernel, each, count, are_ragged=True):
+    for config in sorted(candidates_dense(kernel, each, count), key=guess):
         # Sizes take the room of a stage where there is none beside.
         depths = [stages for stages in (config.stages, config.stages - 1) if stages]
         choices = [replace(config, stages=stages) for stages in depths]
         found += [choice for choice in choices if is_admitted(check, kernel, problem, choice)][:1]
     return found
+
+
+def _estimated_cycles(each: GemmProblem, count: int, config: Config) -> float:
+    """As of so many products of one tile of rows. What a cluster shares counts for nothing: for groups of 64 rows and
+    more in the mean, two blocks that share A took 0.5 to 9 % longer on an H200 than blocks alone (docs/performance.md).
+    """
+    tiles = count * _tiles_of_group(each.m, config.tile_m * config.cluster_m) * config.cluster_m
+    one = replace(config, cluster_m=1, cluster_n=1)
+    return estimated_cycles(replace(each, m=config.tile_m), tiles, one)
+
+
+def _tiles_of_group(mean: int, rows: int) -> float:
+    """Mean number of tiles of so many rows, for a group whose size is a gamma variate of shape 4, half of whose mean is
+    its deviation: one, and each further one as likely as a group is larger than those before it."""
+    tiles, x = 1.0, 4 * rows / mean
+    while (likelihood := math.exp(-x) * (1 + x + x**2 / 2 + x**3 / 6)) > _LEAST_LIKELIHOOD:
+        tiles, x = tiles + likelihood, x + 4 * rows / mean
+    return tiles
 
 
 BATCHED = {name: _batched(name) for name in ("hopper_wgmma_bf16", "hopper_wgmma_fp8")}

@@ -115,10 +115,8 @@ def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
     return operands + CONSUMERS * 2 * STORE_ROWS * store_columns(config, out_itemsize) * out_itemsize
 
 
-def candidates_dense(kernel: str, problem: GemmProblem, products: int = 1, are_ragged: bool = False) -> list[Config]:
+def candidates_dense(kernel: str, problem: GemmProblem, products: int = 1) -> list[Config]:
     """Every admitted config of the search space, quickest by a rough estimate for so many such products first.
-
-    Ragged products have M rows in the mean, and each its own number.
 
     A cluster never has more blocks side by side than there are tiles: its last block would compute nothing that is
     kept, on a multiprocessor of its own. Raises the UnsupportedError of the smallest config where none is admitted,
@@ -134,7 +132,7 @@ def candidates_dense(kernel: str, problem: GemmProblem, products: int = 1, are_r
     admitted = [config for config in space if is_admitted(check_dense, kernel, problem, config)]
     if not admitted:
         check_dense(kernel, problem, Config(tile_m=64, tile_n=64, stages=1, split="n"))
-    return sorted(admitted, key=functools.partial(estimated_cycles, problem, products, are_ragged))
+    return sorted(admitted, key=functools.partial(estimated_cycles, problem, products))
 
 
 #: Tiles worth trying. 64×256 a consumer has the best ratio of arithmetic to loads; the widths below it let the number
@@ -163,24 +161,17 @@ def stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed_bytes) // stage_bytes)
 
 
-def _cluster_tiles_m(m: int, rows: int, are_ragged: bool) -> float:
-    """Tiles of so many rows; a ragged product fills half of its last one in the mean."""
-    return max(1.0, m / rows + 0.5) if are_ragged else math.ceil(m / rows)
-
-
 def tensor_cycles(rows: int, columns: int) -> float:
     """Cycles that a tensor core multiplies for a 128-byte K step of so many rows and columns."""
     return rows * columns / 32
 
 
-def estimated_cycles(
-    problem: GemmProblem, products: int, are_ragged: bool, config: Config, least_step: float = 0.0
-) -> float:
+def estimated_cycles(problem: GemmProblem, products: float, config: Config, least_step: float = 0.0) -> float:
     """Cycles of the busiest multiprocessor: K steps bound by tensor core or loads, and an exposed epilogue a tile.
 
     A partner in the cluster spares half an operand. `least_step`: cycles that anything else takes in a tile's K step.
     """
-    tiles_m = _cluster_tiles_m(problem.m, config.tile_m * config.cluster_m, are_ragged) * config.cluster_m
+    tiles_m = math.ceil(problem.m / (config.tile_m * config.cluster_m)) * config.cluster_m
     tiles_n = math.ceil(problem.n / (config.tile_n * config.cluster_n)) * config.cluster_n
     loaded_bytes = (config.tile_m / config.cluster_n + config.tile_n / config.cluster_m) * STAGE_K_BYTES
     step = max(tensor_cycles(config.tile_m, config.tile_n), loaded_bytes / _LOAD_BYTES_PER_CYCLE, least_step)
