@@ -9,7 +9,7 @@ import pytest
 
 from narrowbench import cli
 from narrowbench.config import Campaign, Protocol
-from narrowbench.measure import checking, gemm
+from narrowbench.measure import checking, gemm, many
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.measure.runner import Part
 from narrowgemm.gemm.registry import kernel_named
@@ -46,6 +46,24 @@ def test_each_kernel_and_problem_is_checked_once_and_reported(
     assert [line[0] for line in lines] == [case.kernel for case in cases]
     assert all(float(line[5]) <= float(line[6]) for line in lines)
     assert "seed 7" in out.read_text(encoding="utf-8")
+
+
+def test_batches_and_groups_are_checked_as_such(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"kernels": [*KERNELS, "xla_scaled_dot_mxfp8"], "suites": ["smoke_groups"], "modes": ["burst"]}
+    planned = campaign.model_copy(update={"plan": {"cpu": [campaign.plan["cpu"][0].model_copy(update=changes)]}})
+    cases = checking.cases_to_check(planned, cpu)
+    assert checking.run_checks(cpu, cases, protocol, 7, tmp_path / "checks.md") == {"right": 4, "unsupported": 2}
+    assert [line[1] for line in _report(tmp_path / "checks.md")] == ["64×64×64 4 batched", "50×64×64 4 ragged"] * 3
+    right = many.chosen_launch
+
+    def spoilt(case: Any) -> Any:
+        launch, config = right(case)
+        return lambda *operands: launch(*operands).at[-1].add(1.0), config
+
+    monkeypatch.setattr(checking, "chosen_launch", spoilt)
+    assert checking.run_checks(cpu, cases[:2], protocol, 7, tmp_path / "checks.md") == {"wrong": 2}
 
 
 def test_a_wrong_a_failing_and_a_refused_case_are_lines_of_their_own(

@@ -38,7 +38,8 @@ def test_a_line_counts_all_rows_and_the_operand_of_each_group_with_rows(make_row
     multiplied = Groups.model_validate(RAGGED).multiplied(m, 0)
     assert (line.groups, line.groups_kind) == (32, "ragged")
     assert line.flop == 2 * m * n * k
-    assert line.bytes == m * k + multiplied * n * k + 2 * m * n
+    scales = 4 * (1 + multiplied)
+    assert line.bytes == m * k + multiplied * n * k + 2 * m * n + scales
     assert line.bytes_per_s == pytest.approx(line.bytes / line.time_s)
 
 

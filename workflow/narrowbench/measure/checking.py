@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from narrowbench.config import Campaign, Protocol, load_suite
 from narrowbench.measure.accuracy import WrongResultError, check
@@ -17,10 +17,11 @@ from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.measure.epilogues import drawn
 from narrowbench.measure.gemm import admitted, launch_of
+from narrowbench.measure.many import check_many, chosen_launch
 from narrowbench.measure.named import can_be_prepared_beside, is_of_another_library
 from narrowbench.measure.progress import telling
 from narrowbench.measure.runner import WHOLE, Part, case_of
-from narrowbench.store.rows import GemmCase
+from narrowbench.store.rows import Accuracy, GemmCase
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.api import chosen_config
 from narrowgemm.gemm.registry import kernel_named
@@ -51,7 +52,7 @@ class Found:
         figures = ["" if value is None else f"{value:.2e}" for value in (self.error, self.allowed)]
         cells = [
             case.kernel,
-            f"{case.m}×{case.n}×{case.k}",
+            _shape(case),
             f"{case.a_format} × {case.b_format} → {case.out_format}",
             case.epilogue,
             self.verdict,
@@ -73,7 +74,7 @@ def cases_to_check(campaign: Campaign, device: LocalDevice, part: Part = WHOLE) 
         for shape in load_suite(suite).shapes:
             for setting in campaign.settings(device.device_class, kernel, suite):
                 case = case_of(kernel, suite, shape, setting, campaign.seed)
-                found.setdefault((kernel, case.problem, case.epilogue), case)
+                found.setdefault((kernel, case.problem, case.epilogue, case.groups), case)
     if not found:
         asked = dict.fromkeys(kernel for kernel, _ in part.of(campaign.jobs(device.device_class)))
         raise ValueError(
@@ -101,7 +102,7 @@ def run_checks(
         with telling("checks", len(cases)) as tell:
             for found in _in_order(cases, seed, bench):
                 counts[found.verdict] += 1
-                tell.begin(f"{found.case.kernel} {found.case.m}×{found.case.n}×{found.case.k}")
+                tell.begin(f"{found.case.kernel} {_shape(found.case)}")
                 tell.end(found.verdict)
                 report.write(f"{found.line}\n")
                 report.flush()
@@ -121,14 +122,13 @@ def _in_order(cases: Sequence[GemmCase], seed: int, bench: Bench) -> Iterator[Fo
         yield from pool.map(lambda case: _checked(case, seed, bench), cases)
 
 
+def _shape(case: GemmCase) -> str:
+    return f"{case.m}×{case.n}×{case.k}" + ("" if case.groups is None else f" {case.groups}")
+
+
 def _checked(case: GemmCase, seed: int, bench: Bench) -> Found:
-    kernel, problem = kernel_named(case.kernel), case.problem
     try:
-        admitted(kernel, problem, case.cache, bench, case.epilogue)
-        epilogue = drawn(case.epilogue, problem, seed, "check", 0)
-        config, _ = chosen_config(kernel, problem, epilogue)
-        launch = launch_of(kernel, config, problem.out_format)
-        accuracy = check(launch, problem, DISTRIBUTION, seed, kernel.prepared, epilogue).accuracy
+        config, accuracy = _compared(case, seed, bench)
     except UnsupportedError as error:
         return Found(case, "unsupported", str(error))
     except WrongResultError as error:
@@ -136,3 +136,16 @@ def _checked(case: GemmCase, seed: int, bench: Bench) -> Found:
     except Exception as error:  # a fault of one kernel is its own line, as it is its own row of a campaign
         return Found(case, "failed", f"{type(error).__name__}: {' '.join(str(error).split())[:500]}")
     return Found(case, "right", str(config), accuracy.kernel_error, accuracy.tolerance)
+
+
+def _compared(case: GemmCase, seed: int, bench: Bench) -> tuple[Any, Accuracy]:
+    """The config, and the errors of a right result."""
+    if case.groups is not None:
+        launch, config = chosen_launch(case)
+        return config, check_many(launch, case, DISTRIBUTION, seed).accuracy
+    kernel, problem = kernel_named(case.kernel), case.problem
+    admitted(kernel, problem, case.cache, bench, case.epilogue)
+    epilogue = drawn(case.epilogue, problem, seed, "check", 0)
+    config, _ = chosen_config(kernel, problem, epilogue)
+    launch = launch_of(kernel, config, problem.out_format)
+    return config, check(launch, problem, DISTRIBUTION, seed, kernel.prepared, epilogue).accuracy

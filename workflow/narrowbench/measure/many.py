@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from narrowbench.measure.accuracy import Drawn, Part, check_on
+from narrowbench.measure.accuracy import Checked, Drawn, Part, check_on
 from narrowbench.measure.bench import Bench
 from narrowbench.measure.gemm import Prepared, Sizes, compiled_of
 from narrowbench.measure.launches import rotation_sets, workload_of
@@ -36,15 +36,11 @@ def prepare_many(case: GemmCase, bench: Bench) -> Prepared:
     """
     assert case.groups is not None
     problem, groups = case.problem, case.groups
-    _admit(case)
-    one = replace(problem, m=problem.m // groups.count) if groups.kind == "batched" else problem
-    products, config = chosen_products(groups.many, one, groups.count, case.kernel)
+    launch, config = chosen_launch(case)
     sizes = _sizes_of(case, bench)
-    launch = _launch_of(products, config, problem)
     same = (case.kernel, problem, groups, config, check_distribution(case.distribution), case.seed)
     if same not in bench.passed:
-        drawn = drawn_groups(problem, groups, case.distribution, case.seed)
-        bench.passed[same] = check_on(launch, problem, drawn, drawn.operands)
+        bench.passed[same] = check_many(launch, case, case.distribution, case.seed)
     checked = bench.passed[same]
     sets = [_operands(problem, groups, case.distribution, case.seed, number) for number in range(sizes.sets)]
     return Prepared(
@@ -56,6 +52,26 @@ def prepare_many(case: GemmCase, bench: Bench) -> Prepared:
         config=asdict(config),
         tuned_table_sha256=None,
     )
+
+
+def chosen_launch(case: GemmCase) -> tuple[Callable[..., jax.Array], Any]:
+    """The case's products as a function of A, B and the sizes of groups, and the kernel's first choice of a config.
+
+    Raises UnsupportedError for what kernel or device cannot do.
+    """
+    assert case.groups is not None
+    _admit(case)
+    problem, groups = case.problem, case.groups
+    one = replace(problem, m=problem.m // groups.count) if groups.kind == "batched" else problem
+    products, config = chosen_products(groups.many, one, groups.count, case.kernel)
+    return _launch_of(products, config, problem), config
+
+
+def check_many(launch: Callable[..., jax.Array], case: GemmCase, distribution: str, seed: int) -> Checked:
+    """As `accuracy.check`, of every group with its own B. Raises WrongResultError where the result is wrong."""
+    assert case.groups is not None
+    drawn = drawn_groups(case.problem, case.groups, distribution, seed)
+    return check_on(launch, case.problem, drawn, drawn.operands)
 
 
 def _admit(case: GemmCase) -> None:

@@ -284,7 +284,7 @@ def name_of(case: GemmCase) -> str:
     windows = "" if case.window_s is None else f" windows of {case.window_s:g} s"
     repeat = "" if case.repeat is None else f" repeat {case.repeat}"
     epilogue = "" if case.epilogue == NO_EPILOGUE else f" {case.epilogue}"
-    groups = "" if case.groups is None else f" {case.groups.count} {case.groups.kind}"
+    groups = "" if case.groups is None else f" {case.groups}"
     work = f"{case.kernel} {case.m}×{case.n}×{case.k}{groups}{epilogue}"
     return f"{work} {case.mode} {case.distribution} {case.cache}{windows}{repeat}"
 

@@ -28,6 +28,9 @@ class Groups(Strict):
     count: PositiveInt
     kind: Literal["batched", "equal", "ragged"]
 
+    def __str__(self) -> str:
+        return f"{self.count} {self.kind}"
+
     @property
     def many(self) -> Literal["batched", "grouped"]:
         """What the kernels' registry calls such products."""
