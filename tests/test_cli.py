@@ -239,5 +239,6 @@ def test_a_plan_is_told_job_by_job(run):
     assert [line.partition(":")[0] for line in lines] == [
         "cpu xla_dot_f32 smoke",
         "cpu xla_dot_bf16 smoke",
+        "cpu xla_dot_f32 smoke_groups",
         "cpu",
     ]

@@ -69,6 +69,11 @@ def test_a_batch_has_products_of_the_same_rows() -> None:
         case(40, "batched", 3)
 
 
+def test_an_unknown_kind_is_refused_with_the_nearest() -> None:
+    with pytest.raises(ValidationError, match="did you mean ragged"):
+        case(40, "raged", 4)
+
+
 @pytest.mark.parametrize("kind", ["batched", "equal", "ragged"])
 def test_traffic_has_the_operand_of_each_group_with_rows_once(kind: str) -> None:
     found = case(40, kind, 20)

@@ -160,7 +160,7 @@ def versus(
     out: Annotated[Path | None, typer.Option(help="File to append to; below results/raw if left out.")] = None,
 ) -> None:
     """Measure kernels against each other on one shape, taking turns in random order, and print their ratios."""
-    from narrowbench.config import load_protocol
+    from narrowbench.config import load_protocol, parse
     from narrowbench.measure import runner
     from narrowbench.measure.devices import device_named
     from narrowbench.measure.turns import ratios
@@ -171,7 +171,8 @@ def versus(
     protocol = load_protocol(campaign_of(config))
     out = out or RAW / device / "interleaved.jsonl"
     modes: tuple[Mode, ...] = (mode,) if mode else ("burst", "sustained")
-    many = None if groups is None else Groups.model_validate(dict(zip(("count", "kind"), groups, strict=True)))
+    given = None if groups is None else dict(zip(("count", "kind"), groups, strict=True))
+    many = None if given is None else parse(Groups, given, "versus: groups")
     runner.run_compare(
         device_named(device), kernels, shape, modes, protocol, out, out_format, distribution, 0, epilogue, many
     )

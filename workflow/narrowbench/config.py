@@ -365,7 +365,7 @@ def load[Model: Settings](model: type[Model], path: Path) -> Model:
     return parse(model, _read_mapping(path), str(path))
 
 
-def parse[Model: Settings](model: type[Model], data: object, source: str) -> Model:
+def parse[Model: BaseModel](model: type[Model], data: object, source: str) -> Model:
     """`data` as `model`. Raises ConfigError that lists every fault with its key; `source` is what it calls the data."""
     try:
         return model.model_validate(data)

@@ -1,17 +1,26 @@
 """The part of the schema that is of many products in one launch: a batch, or groups of rows with a B of their own."""
 
 from functools import cache
-from typing import Literal
+from typing import Annotated, Literal, get_args
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import BeforeValidator, PositiveInt
 
 from narrowbench.store.strict import Strict
+from narrowgemm.errors import unknown_name
 
 #: A group's popularity is the sum of so many exponential variates, a gamma variate of this shape. Its standard
 #: deviation is then half its mean, and the most popular of 32 groups has about twice its share: a router that was
 #: trained to balance its experts, and does not quite.
 _EXPONENTIALS = 4
+
+Kind = Literal["batched", "equal", "ragged"]
+
+
+def _known(kind: object) -> object:
+    if kind not in get_args(Kind):
+        raise ValueError(unknown_name("kind of groups", str(kind), get_args(Kind)))
+    return kind
 
 
 class Groups(Strict):
@@ -26,7 +35,7 @@ class Groups(Strict):
     """
 
     count: PositiveInt
-    kind: Literal["batched", "equal", "ragged"]
+    kind: Annotated[Kind, BeforeValidator(_known)]
 
     def __str__(self) -> str:
         return f"{self.count} {self.kind}"
