@@ -34,7 +34,7 @@ def drain(
     plgpu.barrier_wait(finished.at[slot])
     pieces = movement.pieces(plan)
     for piece in range(pieces):
-        first = taken_at(plan, slot, piece)
+        first = _taken_at(plan, slot, piece)
         values = read(acc_tmem.at[:, pl.ds(slot * plan.stride + first, plan.store_n)])
         if piece + 1 == plan.drain_pieces:
             plgpu.wait_load_tmem()
@@ -43,7 +43,7 @@ def drain(
         write(values, lax.rem(turn * pieces + piece, jnp.int32(STAGING_TILES)), first)
 
 
-def taken_at(plan: Plan, slot: jax.Array, piece: int) -> jax.Array:
+def _taken_at(plan: Plan, slot: jax.Array, piece: int) -> jax.Array:
     """`movement.piece_taken` of an accumulator that only the running kernel knows."""
     return lax.select(slot == 0, *(jnp.int32(movement.piece_taken(plan, known, piece)) for known in (0, 1)))
 

@@ -43,7 +43,7 @@ from narrowgemm.formats.spec import E4M3, E8M0, format_named
 from narrowgemm.gemm import _blackwell_movement as movement
 from narrowgemm.gemm import _blackwell_plan, _mosaic_gpu
 from narrowgemm.gemm._blackwell_plan import BLOCK_M, SCALE_TILE_BLOCKS, SCALE_TILE_ROWS, STAGING_TILES, Config, Plan
-from narrowgemm.gemm._blackwell_store import taken_at
+from narrowgemm.gemm._blackwell_store import drain
 from narrowgemm.gemm._fp6_widening import PLACEMENT, widen
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
@@ -296,19 +296,9 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
             plgpu.tcgen05_commit_arrive(finished.at[accumulator], collective_axis=axis)
 
     def store(turn: Any, row: Any, column: Any) -> None:
-        accumulator = lax.rem(turn, jnp.int32(config.accumulators))
-        plgpu.barrier_wait(finished.at[accumulator])
-        pieces = movement.pieces(plan)
-        for piece in range(pieces):
-            first = taken_at(plan, accumulator, piece)
-            source = acc_tmem.at[:, pl.ds(accumulator * plan.stride + first, plan.store_n)]
-            layout = plgpu.Layout.TCGEN05_TMEM_NATIVE(1) if transposed else plgpu.Layout.TCGEN05
-            loaded_values = plgpu.async_load_tmem(source, layout=layout)
-            if piece + 1 == plan.drain_pieces:
-                plgpu.wait_load_tmem()
-                plgpu.barrier_arrive(drained.at[lax.rem(turn, jnp.int32(plan.lag))])
-            staging = lax.rem(turn * pieces + piece, jnp.int32(STAGING_TILES))
-            plgpu.wait_smem_to_gmem(STAGING_TILES - 1, wait_read_only=True)
+        layout = plgpu.Layout.TCGEN05_TMEM_NATIVE(1) if transposed else plgpu.Layout.TCGEN05
+
+        def write(loaded_values: Any, staging: Any, first: Any) -> None:
             values = _mosaic_gpu.saturating_cast(
                 loaded_values * jnp.float32(2.0 ** PLACEMENT[element][1]), out_smem.dtype, interpret
             )
@@ -321,6 +311,9 @@ def _body(  # noqa: C901 (closures of one kernel, which share its references)
                 target = out_gmem.at[block_rows(row), columns]
             plgpu.commit_smem()
             plgpu.copy_smem_to_gmem(out_tma.at[staging], target)
+
+        read = functools.partial(plgpu.async_load_tmem, layout=layout)
+        drain(plan, turn, acc_tmem, finished, drained, read, write)
 
     @_mosaic_gpu.tile_loop(row_tiles * column_tiles, config.schedule == "dynamic")  # type: ignore[untyped-decorator]
     def tiles_done(info: Any, carry: Any) -> Any:
