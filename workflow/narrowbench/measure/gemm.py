@@ -1,7 +1,7 @@
 """A GEMM of this library made ready to be timed: admitted, checked against the oracle, its operands laid out."""
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 import jax
@@ -59,6 +59,23 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
     checked = bench.passed[same]
     sets = prepared_sets(kernel, problem, case.distribution, case.seed, sizes.sets, case.epilogue)
     toggles, drawn_toggles = told_toggles(case)
+    return replace(
+        ready(launch, sets, sizes, checked, config, bench),
+        tuned_table_sha256=tuned_table_sha256,
+        toggles=toggles,
+        drawn_toggles=drawn_toggles,
+    )
+
+
+def ready(
+    launch: Callable[..., jax.Array],
+    sets: Sequence[tuple[Any, ...]],
+    sizes: "Sizes",
+    checked: Checked,
+    config: Any,
+    bench: Bench,
+) -> Prepared:
+    """A launch that was checked, on its operand sets; its config is from no table."""
     return Prepared(
         workload=workload_of(
             launch, sets, sizes.set_bytes, sizes.result_bytes, bench.device.platform, checked.launch_s
@@ -66,9 +83,7 @@ def prepare(case: GemmCase, bench: Bench) -> Prepared:
         accuracy=checked.accuracy,
         compiled=compiled_of(checked),
         config=asdict(config),
-        tuned_table_sha256=tuned_table_sha256,
-        toggles=toggles,
-        drawn_toggles=drawn_toggles,
+        tuned_table_sha256=None,
     )
 
 

@@ -1,7 +1,7 @@
 """Many products in one launch made ready to be timed: a batch, or groups of rows of one A, each with its own B."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -11,8 +11,8 @@ from jax import lax
 
 from narrowbench.measure.accuracy import Checked, Drawn, Part, check_on
 from narrowbench.measure.bench import Bench
-from narrowbench.measure.gemm import Prepared, Sizes, compiled_of
-from narrowbench.measure.launches import rotation_sets, workload_of
+from narrowbench.measure.gemm import Prepared, Sizes, ready
+from narrowbench.measure.launches import rotation_sets
 from narrowbench.measure.operands import DISTRIBUTIONS, Purpose, check_distribution, drawn_as, key_of
 from narrowbench.store.groups import Groups
 from narrowbench.store.rows import GemmCase
@@ -43,15 +43,7 @@ def prepare_many(case: GemmCase, bench: Bench) -> Prepared:
         bench.passed[same] = check_many(launch, case, case.distribution, case.seed)
     checked = bench.passed[same]
     sets = [_operands(problem, groups, case.distribution, case.seed, number) for number in range(sizes.sets)]
-    return Prepared(
-        workload=workload_of(
-            launch, sets, sizes.set_bytes, sizes.result_bytes, bench.device.platform, checked.launch_s
-        ),
-        accuracy=checked.accuracy,
-        compiled=compiled_of(checked),
-        config=asdict(config),
-        tuned_table_sha256=None,
-    )
+    return ready(launch, sets, sizes, checked, config, bench)
 
 
 def chosen_launch(case: GemmCase) -> tuple[Callable[..., jax.Array], Any]:
