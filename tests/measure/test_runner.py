@@ -252,7 +252,7 @@ def test_nothing_is_prepared_while_something_is_measured(tmp_path: Path) -> None
         prepare, measure = (f"{step}{'' if beside else ' alone'}" for step in ("prepare", "measure"))
         return runner.Task("", lambda _: order.append(prepare), lambda _, __: [order.append(measure)][:0], beside)
 
-    most = runner._PREPARED_TOGETHER
+    most = runner.PREPARED_TOGETHER
     tasks = [*[task(True)] * (most + 1), task(False), *[task(True)] * 2]
     runner.run_tasks("test", tasks, SimpleNamespace(), tmp_path / "rows.jsonl", None)
     batches = [["prepare"] * most, ["measure"] * most, ["prepare", "measure"], ["prepare alone", "measure alone"]]

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +21,7 @@ from narrowbench.measure.gemm import admitted, launch_of
 from narrowbench.measure.many import check_many, chosen_launch
 from narrowbench.measure.named import can_be_prepared_beside, is_of_another_library
 from narrowbench.measure.progress import telling
-from narrowbench.measure.runner import WHOLE, Part, case_of
+from narrowbench.measure.runner import PREPARED_TOGETHER, WHOLE, Part, case_of
 from narrowbench.store.rows import Accuracy, GemmCase
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm.api import chosen_config
@@ -30,8 +31,6 @@ type Verdict = Literal["right", "wrong", "unsupported", "failed"]
 
 #: What is drawn to be multiplied: values of both signs and all sizes, which hide no mistake.
 DISTRIBUTION = "normal"
-#: Cases compiled side by side; more would only hold more operands in memory.
-_TOGETHER = 6
 _COLUMNS = ("kernel", "M×N×K", "A × B → C", "epilogue", "result", "error", "allowed", "config or reason")
 
 
@@ -117,9 +116,9 @@ def told(counts: Counter[Verdict]) -> str:
 
 def _in_order(cases: Sequence[GemmCase], seed: int, bench: Bench) -> Iterator[Found]:
     """Compiled a few at a time where this harms none of them; each runs alone."""
-    beside = all(can_be_prepared_beside(case.kernel) for case in cases)
-    with ThreadPoolExecutor(_TOGETHER if beside else 1) as pool:
-        yield from pool.map(lambda case: _checked(case, seed, bench), cases)
+    for beside, alike in groupby(cases, lambda case: can_be_prepared_beside(case.kernel)):
+        with ThreadPoolExecutor(PREPARED_TOGETHER if beside else 1) as pool:
+            yield from pool.map(lambda case: _checked(case, seed, bench), alike)
 
 
 def _shape(case: GemmCase) -> str:

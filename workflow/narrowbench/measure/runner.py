@@ -229,7 +229,7 @@ class Task:
 
 #: Tasks prepared side by side. Compiling is most of a case's time on an accelerator and uses the host alone; more would
 #: only hold more operands in memory.
-_PREPARED_TOGETHER = 6
+PREPARED_TOGETHER = 6
 
 
 def run_tasks(
@@ -239,9 +239,9 @@ def run_tasks(
     deadline_s = math.inf if budget_s is None else time.monotonic() + budget_s
     done: Counter[str] = Counter()
     left = list(tasks)
-    with telling(title, len(tasks)) as tell, ThreadPoolExecutor(_PREPARED_TOGETHER) as pool:
+    with telling(title, len(tasks)) as tell, ThreadPoolExecutor(PREPARED_TOGETHER) as pool:
         while left and time.monotonic() < deadline_s:
-            batch = left[: _PREPARED_TOGETHER if all(task.beside for task in left[:_PREPARED_TOGETHER]) else 1]
+            batch = left[: PREPARED_TOGETHER if all(task.beside for task in left[:PREPARED_TOGETHER]) else 1]
             # All are ready before the first is measured: nothing else then runs on the host or the device.
             ready = list(pool.map(lambda task: task.prepare(bench), batch))
             for task, prepared in zip(batch, ready, strict=True):
