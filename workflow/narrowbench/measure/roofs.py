@@ -8,6 +8,8 @@ A roof is what nothing on the device can exceed, so every candidate is tried and
 - `copy`: every word read, changed and written, in place or elsewhere; bytes both ways count.
 - `cache_read`: a third of the last-level cache (a GPU's L2), read again and again. No GEMM is held against it, for how
   much of its data comes from there is its schedule's affair: it says what a byte costs that does not come from memory.
+- `shared_read`: what multiprocessors read of their own shared memory. Of Hopper, as is the next.
+- `active_idle`: no roof, but the power of a board whose clocks are up and that does next to nothing; sustained alone.
 - `flop`: large square GEMMs by every kernel of the device, vendor's and our own, on zeros and on normal data. On a
   board that its power limits the clock depends on how many bits toggle. Zeros toggle none, so the rate on zeros is the
   arithmetic roof proper: what the units do at the highest clock that the board gives them, whatever the data. The rate
@@ -26,6 +28,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from narrowbench.measure import onchip_roofs
 from narrowbench.measure.accuracy import WrongResultError
 from narrowbench.measure.bench import Bench
 from narrowbench.measure.gemm import Prepared, prepare
@@ -60,7 +63,7 @@ _CACHE_SHARE = 1 / 3
 _CACHE_ROW_WORDS = 1024
 _SMALL_FACTORS = 2 * 3 * 5 * 7 * 11 * 13
 #: A first look lasts milliseconds, on a board whose clock is still rising: the fastest may look slower by this factor.
-_FIRST_LOOK = 1.2
+_FIRST_LOOK: dict[Mode, float] = {"burst": 1.2, "sustained": 1.0}
 _DOT_ROWS = 16
 
 
@@ -99,14 +102,18 @@ def roofs_of(device_class: DeviceClass, modes: Sequence[Mode], formats: Sequence
         for data in distributions
         if formats is None or name in formats
     ]
-    moved = [(quantity, None, None) for quantity in ("read", "copy", "cache_read")]
-    return [Roof(*roof, mode) for mode in modes for roof in (*moved, *flop)]
+    on_chip = ("shared_read",) if device_class == "hopper" else ()
+    moved = [(quantity, None, None) for quantity in ("read", "copy", "cache_read", *on_chip)]
+    roofs = [Roof(*roof, mode) for mode in modes for roof in (*moved, *flop)]
+    waits = device_class == "hopper" and "sustained" in modes
+    return [*roofs, Roof("active_idle", None, None, "sustained")] if waits else roofs
 
 
 def measure_roof(roof: Roof, bench: Bench) -> list[Row]:
     """The row of a roof: of its fastest candidate, or with the reasons why none could be run.
 
-    A first look picks those that may be the fastest; they are measured in turn.
+    A first look picks those that may be the fastest; they are measured in turn. Of sustained ones, whose windows take a
+    minute each, it picks the fastest alone.
     """
     looked: list[tuple[float, TimedCase, Prepared]] = []
     refused = []
@@ -121,7 +128,7 @@ def measure_roof(roof: Roof, bench: Bench) -> list[Row]:
     if not looked:
         refusal = UnsupportedError(str(roof), {"candidates": len(refused)}, "could not be run", "; ".join(refused))
         return [failure(roof_case(roof, nominal_work(roof, bench)), bench.device, refusal)]
-    likely_rate = max(rate for rate, _, _ in looked) / _FIRST_LOOK
+    likely_rate = max(rate for rate, _, _ in looked) / _FIRST_LOOK[roof.mode]
     rows = rows_of([(case, prepared) for rate, case, prepared in looked if rate >= likely_rate], bench, None)
     return [max(rows, key=_median_rate)]
 
@@ -133,6 +140,8 @@ def _median_rate(row: Row) -> float:
 
 def nominal_work(roof: Roof, bench: Bench) -> int:
     """Bytes or FLOP of a launch of the largest candidate: what a roof that could not be measured is filed under."""
+    if roof.quantity == "active_idle":
+        return 1
     if roof.quantity != "flop":
         return _array_bytes(bench) * (2 if roof.quantity == "copy" else 1)
     m, n, k = _shapes(bench)[-1]
@@ -150,6 +159,10 @@ def candidates(roof: Roof, bench: Bench) -> Iterator[Candidate]:
         yield _copy_in_place(bench)
     elif roof.quantity == "cache_read":
         yield from _cache_reads(bench)
+    elif roof.quantity == "shared_read":
+        yield _shared_reads(bench)
+    elif roof.quantity == "active_idle":
+        yield Candidate(1, "one warpgroup waits", _wait)
     else:
         yield from _gemms(roof, bench)
 
@@ -285,6 +298,24 @@ def _many_row_sums(size: int, least_work: int) -> Candidate:
         return Prepared(workload, None, None, {"method": "row sums", "passes": passes, "bytes": words.nbytes}, None)
 
     return Candidate(passes * rows * row_bytes, "row sums", make)
+
+
+def _shared_reads(bench: Bench) -> Candidate:
+    cores = int(jax.devices()[0].core_count) if bench.device.platform == "cuda" else 1
+
+    def make(bench: Bench) -> Prepared:
+        words = _filled(onchip_roofs.SLOTS, jnp.uint32, 0, onchip_roofs.SLOT_WORDS)
+        launch = onchip_roofs.read_shared(cores)
+        workload = workload_of(launch, [(words,)], words.nbytes, cores * words.nbytes, bench.device.platform)
+        return Prepared(workload, None, None, {"method": "every warpgroup its own words", "cores": cores}, None)
+
+    return Candidate(onchip_roofs.shared_bytes(cores), "every warpgroup its own words", make)
+
+
+def _wait(bench: Bench) -> Prepared:
+    words = _filled(1, jnp.uint32, 0, onchip_roofs.THREADS)[0]
+    workload = workload_of(onchip_roofs.wait, [(words,)], words.nbytes, words.nbytes, bench.device.platform)
+    return Prepared(workload, None, None, {"method": "one warpgroup waits"}, None)
 
 
 def _without_small_factors(most: int) -> int:

@@ -25,7 +25,7 @@ from narrowgemm.formats.spec import format_named
 from narrowgemm.problem import NO_EPILOGUE, epilogue_parts
 
 #: Major breaks readers, minor adds fields.
-SCHEMA_VERSION: Final = "1.7"
+SCHEMA_VERSION: Final = "1.8"
 
 Mode = Literal["burst", "sustained"]
 Evidence = Literal["measured", "compiled", "interpreted", "modelled"]
@@ -87,12 +87,13 @@ class RoofCase(Strict):
     """A micro-benchmark of one roof of the device: bytes moved or operations done a launch are known exactly."""
 
     kind: Literal["roof"] = "roof"
-    quantity: Literal["read", "copy", "cache_read", "flop"] = Field(
-        description="bytes read from memory, copied in it, or read from the last-level cache, or operations done"
+    quantity: Literal["read", "copy", "cache_read", "shared_read", "active_idle", "flop"] = Field(
+        description="bytes read from memory, copied in it, read from the last-level cache or from shared memory; "
+        "nothing done with clocks up; or operations done"
     )
     format: str | None = Field(None, description="format of the operands, for `flop` alone")
     distribution: str | None = Field(None, description="data of the operands, for `flop` alone")
-    work: int = Field(gt=0, le=MOST, description="FLOP (flop) or bytes (all others) of one launch")
+    work: int = Field(gt=0, le=MOST, description="of one launch: FLOP (flop), 1 (active_idle) or bytes")
     mode: Mode
 
 
@@ -311,7 +312,7 @@ class Provenance(Strict):
 class Row(Strict):
     """One case's result. `status` ok has timing and accuracy; any other status has its reason."""
 
-    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7"] = SCHEMA_VERSION
+    schema_version: Literal["1.0", "1.1", "1.2", "1.3", "1.4", "1.5", "1.6", "1.7", "1.8"] = SCHEMA_VERSION
     case: Case
     config: dict[str, object] | None = None
     tuned_table_sha256: str | None = None
