@@ -50,11 +50,11 @@ def _problem(m: int, n: int, k: int, out_format: str = "f32") -> GemmProblem:
             "f32",
         ),
         # Parts that meet two blocks of B, the boundary at another place in each tile.
-        ((130, 272, 272), replace(SMALL, tile_n=192, part_n=192, cluster_m=2, in_order=True), "f32"),
+        ((130, 272, 272), replace(SMALL, tile_n=192, part_n=192, cluster_m=2), "f32"),
         ((70, 464, 272), replace(SMALL, tile_n=160, part_n=80, in_flight=2, cluster_n=2), "f32"),
         # Consumers in turn, and a second group that ends early; several parts along N; several along M.
         ((130, 224, 656), replace(SMALL, tile_m=64, tile_n=112, split=None, part_n=112), "f16"),
-        ((130, 272, 272), replace(SMALL, tile_n=256, in_order=True), "fp8_e4m3"),
+        ((130, 272, 272), replace(SMALL, tile_n=256), "fp8_e4m3"),
         ((257, 144, 144), replace(SMALL, tile_m=256), "f32"),
     ],
 )
@@ -73,9 +73,9 @@ def test_an_epilogue_comes_after_the_promoted_sum() -> None:
     chosen, shape = _kernel(), (70, 144, 272)
     a, b = _operands(*shape)
     bias = jnp.asarray(np.random.default_rng(1).normal(size=144), jnp.float32)
-    given, config = api.Epilogue(bias=bias, activation="relu"), replace(SMALL, in_order=True)
+    given = api.Epilogue(bias=bias, activation="relu")
     assert chosen.matmul_epilogue is not None
-    got = jax.jit(lambda a, b, e: chosen.matmul_epilogue(a, b, config, "f32", e, interpret=True))(a, b, given)
+    got = jax.jit(lambda a, b, e: chosen.matmul_epilogue(a, b, SMALL, "f32", e, interpret=True))(a, b, given)
     error, _ = oracle.errors(np.asarray(got), oracle.finished(oracle.exact(a, b), given))
     assert error < 1e-6
     assert not _mosaic_gpu.races_found()
@@ -114,9 +114,6 @@ def test_a_partial_sum_begins_by_overwriting_its_accumulator() -> None:
         (_problem(64, 64, 128), replace(SMALL, tile_n=224, part_n=112), {"part_n": 112}),
         (_problem(64, 64, 128), replace(SMALL, tile_n=256, part_n=64), {"part_n": 64}),
         (_problem(64, 64, 128), replace(SMALL, stages=1, in_flight=2), {"stages": 1}),
-        # Consumers that alternate: whichever has two parts in flight, or another number of tiles, would wait forever.
-        (_problem(64, 64, 128), replace(SMALL, in_order=True, in_flight=2), {"in_order": True, "in_flight": 2}),
-        (_problem(64, 64, 128), replace(SMALL, in_order=True, split=None), {"in_order": True, "split": None}),
         (_problem(64, 64, 128), replace(SMALL, stages=9), {"stages": 9}),
     ],
 )
@@ -146,7 +143,6 @@ def test_the_first_candidate_was_within_a_hundredth_of_the_quickest_that_was_tim
     found = _kernel().candidates(_problem(*shape, "bf16"))
     assert found[0] == wide
     assert timed_s[shape] <= 1.01 * quickest_s
-    assert not any(config.in_order for config in found[: len(found) // 2])
 
 
 def test_gemm_takes_it_on_hopper_for_its_formats(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,15 +153,15 @@ def test_gemm_takes_it_on_hopper_for_its_formats(monkeypatch: pytest.MonkeyPatch
 
 def test_machine_code_keeps_partial_sums_in_flight_and_does_not_spill() -> None:
     """Waits for wgmma: one a part of each place in the code, which is more where ptxas takes them one by one."""
-    problem = _problem(257, 1040, 1616, "bf16")
-    # Config, parts in the code: of a round, and of the steps that are left of K.
+    whole, ragged = _problem(8192, 8192, 8192, "bf16"), _problem(257, 1040, 1616, "bf16")
+    # Parts in the code: of a round, and of the steps that are left of K.
     cases = [
-        (Config(128, 256, 4, "m", 2, 1, part_n=128, in_order=True), 2),
-        (Config(128, 160, 5, "m", 1, 1, part_n=80, in_flight=2, round_k=1), 2),
-        (Config(64, 128, 8, None, 1, 2, part_n=128, in_flight=2, round_k=4), 5),
+        (whole, Config(128, 256, 4, "m", 2, 1, part_n=128), 2),
+        (ragged, Config(128, 160, 5, "m", 1, 1, part_n=80, in_flight=2, round_k=1), 2),
+        (ragged, Config(64, 128, 8, None, 1, 2, part_n=128, in_flight=2, round_k=4), 5),
     ]
-    compiled = [aot.CompileCase("hopper_wgmma_fp8_block128", "h200", problem, asdict(config)) for config, _ in cases]
-    for (config, parts), outcome in zip(cases, aot.compile_many(compiled), strict=True):
+    compiled = [aot.CompileCase(_kernel().name, "h200", problem, asdict(config)) for problem, config, _ in cases]
+    for (_, config, parts), outcome in zip(cases, aot.compile_many(compiled), strict=True):
         assert outcome.code is not None, outcome.reason
         assert outcome.code.spill_bytes == 0, config
         assert outcome.code.shared_memory_bytes <= _mosaic_gpu.SHARED_MEMORY_BYTES

@@ -38,13 +38,11 @@ class Config(_hopper_space.Config):
     part_n:    columns of a partial sum, of 64 rows; they divide a consumer's columns.
     in_flight: partial sums that multiply at once, 1 or 2.
     round_k:   steps of K after which none is in flight: 1, 2 or 4.
-    in_order:  whether the consumers begin their partial sums alternately, which takes one in flight and shared tiles.
     """
 
     part_n: int = 128
     in_flight: int = 1
     round_k: int = 1
-    in_order: bool = False
 
 
 def check_block128(problem: GemmProblem, config: Config) -> None:
@@ -54,11 +52,6 @@ def check_block128(problem: GemmProblem, config: Config) -> None:
     tile: dict[str, object] = {"tile_m": config.tile_m, "tile_n": config.tile_n, "split": config.split}
     if config.in_flight not in (1, 2) or config.round_k not in (1, 2, GROUP_STEPS):
         raise UnsupportedError(NAME, parts, "in_flight is 1 or 2, and round_k 1, 2 or 4", "change them")
-    if config.in_order and (config.in_flight != 1 or config.split is None):
-        rule = "consumers alternate where they share every tile and each has one partial sum in flight"
-        raise UnsupportedError(
-            NAME, tile | parts | {"in_order": True}, rule, "use in_flight=1 and a split, or not in_order"
-        )
     if config.part_n < 1 or config.part_n % 8 or n_wg % config.part_n:
         rule = f"parts of a multiple of 8 columns have to divide a consumer's {n_wg}"
         raise UnsupportedError(NAME, tile | parts, rule, "change part_n or the tile")
@@ -108,7 +101,7 @@ def candidates_block128(problem: GemmProblem) -> list[Config]:
     admitted = [config for config in space if is_admitted(_check, NAME, problem, config)]
     if not admitted:
         check_block128(problem, replace(_SMALLEST, stages=2))
-    return sorted(admitted, key=functools.partial(_order, problem))
+    return sorted(admitted, key=functools.partial(_estimated_cycles, problem))
 
 
 def _check(_: str, problem: GemmProblem, config: Config) -> None:
@@ -116,15 +109,9 @@ def _check(_: str, problem: GemmProblem, config: Config) -> None:
 
 
 def _shape(
-    tile_m: int,
-    tile_n: int,
-    split: Literal["m", "n"] | None,
-    part_n: int,
-    in_flight: int,
-    round_k: int,
-    in_order: bool = False,
+    tile_m: int, tile_n: int, split: Literal["m", "n"] | None, part_n: int, in_flight: int, round_k: int
 ) -> Config:
-    return Config(tile_m, tile_n, 1, split, part_n=part_n, in_flight=in_flight, round_k=round_k, in_order=in_order)
+    return Config(tile_m, tile_n, 1, split, part_n=part_n, in_flight=in_flight, round_k=round_k)
 
 
 _SMALLEST = _shape(64, 128, "n", 64, 2, 4)
@@ -146,8 +133,6 @@ _SHAPES: tuple[Config, ...] = (
     _shape(128, 128, None, 128, 1, 1),
     _shape(64, 192, "n", 96, 2, 4),
     _SMALLEST,
-    *(_shape(128, tile_n, "m", part_n, 1, 1, in_order=True) for tile_n, part_n in ((128, 128), (192, 192), (256, 128))),
-    _shape(256, 128, "m", 128, 1, 1, in_order=True),
 )
 #: Fitted to 41 times on an H200 (docs/performance.md), of which it misses one by 8 %, and the others by less.
 _GAP_CYCLES = 45  # what a gap adds to promoting: the wait's end, descriptors, barriers, the first instruction's start
@@ -156,11 +141,6 @@ _CHOICE_CYCLES = 20  # a part that can meet two blocks of B: which of two factor
 _PROMOTED_COLUMNS_PER_CYCLE = 2
 #: Longer rounds have fewer gaps, but were no quicker.
 _ROUND_WORTH = 2
-
-
-def _order(problem: GemmProblem, config: Config) -> tuple[bool, float]:
-    """What no GPU has timed yet comes last."""
-    return config.in_order, _estimated_cycles(problem, config)
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:

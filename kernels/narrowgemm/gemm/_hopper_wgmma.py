@@ -13,8 +13,6 @@ K steps are counted over all tiles of a block; step s uses stage s mod stages. B
   full   one a stage (cooperative), or one a consumer and stage (ping-pong: who waits for a barrier waits for all of its
          phases, so each consumer has barriers for its own tiles alone). 2 arrivals: the copy of A and the copy of B.
          The tile's consumers wait for it.
-  turn   one a consumer, where an accumulation takes turns. 1 arrival: the other one has issued a multiplication; at
-         the start consumer 1 arrives without one, and at the end consumer 0 waits for the last. Its owner waits for it.
   empty  one a stage. An arrival from each consumer of the tile, in every block of the cluster that shares an operand,
          for a multicast copy overwrites the stage in all of them. The producer waits for it, and at the end once more
          for every stage in use: no block leaves a cluster while a partner can still reach it.
@@ -61,7 +59,6 @@ class Tile:
     stage_of: the stage of step number k of the tile.
     operands: waits for a stage; the references to the tile's rows of A and of B in it.
     leave:    gives a stage back.
-    take_turn, give_turn: around what issues a multiplication, where the accumulation takes turns; else they do nothing.
     """
 
     row: jax.Array
@@ -72,8 +69,6 @@ class Tile:
     stage_of: Callable[[Any], jax.Array]
     operands: Callable[[jax.Array], tuple[Any, Any]]
     leave: Callable[[jax.Array], None]
-    take_turn: Callable[[], None]
-    give_turn: Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -83,13 +78,11 @@ class Accumulation:
     scales: what the kernel reads of an operand beside its codes.
     sums:   a tile, references to those of A and of B, and `interpret` -> the sums, in wgmma's layout.
     are_scaled: whether the sums have all scales; else they lack the product of two tensor scales.
-    takes_turns: whether the consumers, which then share every tile, issue their multiplications alternately.
     """
 
     scales: Callable[[QuantizedArray], jax.Array]
     sums: Callable[[Tile, Any, Any, bool], jax.Array]
     are_scaled: bool
-    takes_turns: bool = False
 
 
 def _in_tensor_core(tile: Tile, a_scale: Any, b_scale: Any, interpret: bool) -> jax.Array:
@@ -153,7 +146,6 @@ def launch(
         config,
         (
             *scratch(config, (qa.codes.dtype, qb.codes.dtype, out_dtype), columns, interpret),
-            *((plgpu.Barrier(num_arrivals=1, num_barriers=CONSUMERS),) if accumulation.takes_turns else ()),
             *_wgmma_epilogue.scratch(config, epilogue),
         ),
         interpret,
@@ -235,7 +227,7 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
     out_buffer: Any,
     full: Any,
     empty: Any,
-    *turns: Any,
+    *,
     config: Config,
     walk: OneProduct,
     interpret: bool,
@@ -257,14 +249,6 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
 
     def full_of(turn: jax.Array, slot: jax.Array) -> Any:
         return full.at[slot + (turn * config.stages if in_turn else 0)]
-
-    def take_turn() -> None:
-        if turns:
-            plgpu.barrier_wait(turns[0].at[role])
-
-    def give_turn() -> None:
-        if turns:
-            plgpu.barrier_arrive(turns[0].at[CONSUMERS - 1 - role])
 
     @pl.when(role == CONSUMERS)
     def _produce() -> None:
@@ -345,8 +329,6 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
                 stage_of=lambda k_step: stage_of(place.first_step + k_step),
                 operands=operands,
                 leave=lambda slot: plgpu.barrier_arrive(empty.at[slot]),
-                take_turn=take_turn,
-                give_turn=give_turn,
             )
             sums = accumulation.sums(tile, a_scale_gmem, b_scale_gmem, interpret)
             finish.wait(place.turn)
@@ -357,10 +339,6 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
             mine = role == place.turn if in_turn else True
             pl.when(mine)(lambda: compute_tile(place))
 
-        if turns:
-            pl.when(role == 1)(give_turn)
         _, rows = walk.for_each(visit)
-        if turns:
-            pl.when(role == 0)(take_turn)
         walk.end(rows, out_smem.at[role * 2], out_tma.at[role * 2], out_gmem, role)
         plgpu.wait_smem_to_gmem(0, wait_read_only=True)

@@ -13,8 +13,8 @@ Roles, barriers and stores are those of `_hopper_wgmma`, with a stage of 128 of 
              in a round of `round_k` steps end in it: ptxas makes each wgmma wait for the one before where two
              accumulators are in flight around a loop.
   a gap      while a round's last part is promoted, this consumer multiplies nothing. The other one does, if it is not
-             in a gap as well. Parts of both that multiply at once end together, and so do their gaps begin; `in_order`
-             has each consumer wait, before it begins a part, until the other one's has been issued.
+             in a gap as well. The tensor core takes instructions of two warps in turn, in whatever order their parts
+             were issued: parts of both that multiply at once end together, and so do their gaps begin.
   a stage    is given back when its last part has been waited for, before that is promoted.
 
 Scales need no barrier. Four threads share a row of an accumulator: each fetches one of four blocks' scales straight
@@ -80,7 +80,6 @@ def _accumulation(config: Config) -> Accumulation:
         _scales,
         lambda tile, a_scales, b_scales, interpret: _Consumer(config, tile, a_scales, b_scales, interpret).sums(),
         are_scaled=True,
-        takes_turns=config.in_order,
     )
 
 
@@ -184,10 +183,7 @@ class _Consumer:
         a, b = operands
         rows, columns = pl.ds(self._rows[x], ROWS), pl.ds(self._columns[y], self._config.part_n)
         a, b = a if len(self._rows) == 1 else a.at[rows], b if len(self._columns) == 1 else b.at[columns]
-        self._tile.take_turn()
-        product = _wgmma_promote.multiply(a, b, self._interpret)
-        self._tile.give_turn()
-        return product
+        return _wgmma_promote.multiply(a, b, self._interpret)
 
 
 KERNELS = (
