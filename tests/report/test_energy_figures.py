@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from narrowbench.report import fig_energy_by_data, fig_window_length, style
+from narrowbench.report import fig_energy_by_data, fig_window_length, style, tab_energy_parts
 from narrowbench.report import frame as frames
 from narrowbench.report.load import Material
-from narrowbench.report.select import Reading
+from narrowbench.report.select import BOARD, Reading, timed_anywhere
 from narrowbench.report.tab_energy_ratios import table
 from narrowbench.store.rows import Row
 
@@ -111,3 +111,64 @@ def test_other_work_gives_no_ratio(make_row: Make, change: dict[str, object]) ->
 def test_a_widened_dot_is_no_base(make_row: Make) -> None:
     widened = make_row("xla_dot_bf16", mode="sustained", compile={"hlo_calls": ["gemm_fusion"], "upcast": True})
     assert _ratios([make_row("hopper_wgmma_fp8", mode="sustained"), widened]) == {}
+
+
+def _roof(make_row: Make, quantity: str, work: int, **case: object) -> Row:
+    record = make_row("hopper_wgmma_fp8", mode="sustained").model_dump()
+    record["case"] = {"kind": "roof", "quantity": quantity, "work": work, "mode": "sustained"} | case
+    return Row.model_validate(record | {"accuracy": None, "compile": None, "config": None})
+
+
+def test_bytes_come_from_the_farthest_memory_on_and_a_board_that_waits_has_power_alone(make_row: Make) -> None:
+    quantities = ("active_idle", "shared_read", "read", "cache_read", "flop")
+    made_up = {"flop": {"format": "bf16", "distribution": "zeros"}}
+    rows = [_roof(make_row, name, 1 if name == "active_idle" else 2000, **made_up.get(name, {})) for name in quantities]
+    found = tab_energy_parts.table(Material(frames.collect(rows, "record")))
+    names = [column.name for column in found.columns]
+    lines = [dict(zip(names, row, strict=True)) for row in found.rows]
+    assert [line["what"].split(",")[0] for line in lines] == [
+        "memory",
+        "last-level cache",
+        "shared memory",
+        "nothing",
+    ]
+    energy, timing = rows[1].energy, rows[1].timing
+    assert energy is not None
+    assert timing is not None
+    joules = np.median([w.counter_j / w.launches for w in energy.windows if w.counter_j is not None])
+    assert lines[2]["j_per_byte"].value == pytest.approx(joules / 2000)
+    assert lines[2]["j_per_byte"].interval.low < lines[2]["j_per_byte"].value
+    assert lines[2]["j_per_byte_net"] < lines[2]["j_per_byte"].value
+    assert lines[2]["bytes_per_s"].value == pytest.approx(2000 / np.median(timing.samples_s))
+    assert [lines[3][name] for name in ("bytes_per_s", "j_per_byte", "j_per_byte_net")] == [None] * 3
+    assert lines[3]["mean_power_w"] > lines[3]["idle_w"] > 0
+
+
+def _on_board(row: Row, board: str, repeat: int | None = None) -> Row:
+    record = row.model_dump()
+    record["case"]["repeat"] = repeat
+    record["provenance"]["device_uuid_hash"] = board
+    return Row.model_validate(record)
+
+
+def test_data_are_of_one_board_and_faint_where_only_another_has_them(make_row: Make) -> None:
+    def row(data: str, board: str, repeat: int | None = None, kernel: str = "hopper_wgmma_fp8") -> Row:
+        return _on_board(make_row(kernel, mode="sustained", distribution=data), board, repeat)
+
+    rows = [
+        *(row(data, "first") for data in ("normal", "uniform")),
+        *(row(data, "second", 2) for data in ("normal", "zeros", "text")),
+        row("normal", "first", kernel="hopper_wgmma_w4a8"),
+    ]
+    lines = fig_energy_by_data._widest(timed_anywhere(frames.collect(rows, "record")))
+    found = {line.distribution: (line[BOARD], line.elsewhere) for _, line in lines.iterrows()}
+    assert found == {
+        "normal": ("second", False),
+        "zeros": ("second", False),
+        "text": ("second", False),
+        "uniform": ("first", True),
+    }
+    with style.house():
+        axes = fig_energy_by_data.figure(Material(frames.collect(rows, "record"))).axes
+    marks = {(round(line.get_xdata()[0]), line.get_alpha()) for line in axes[0].lines if len(line.get_xdata()) == 1}
+    assert (1, fig_energy_by_data._FAINT) in marks

@@ -44,6 +44,7 @@ TABLES = (
     "tab_accuracy",
     "tab_energy",
     "tab_energy_ratios",
+    "tab_energy_parts",
     "tab_bit_order",
     "tab_repeats",
     "tab_compiled",

@@ -7,10 +7,14 @@ from matplotlib.figure import Figure
 from narrowbench.report import style
 from narrowbench.report.kernels import in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.select import BOARD, at, modes, once, places, timed
+from narrowbench.report.select import BOARD, at, modes, once, places, timed_anywhere
 from narrowbench.report.units import prefixed, rate_prefix
 
-_NOTE = "Median with its 95 % order-statistic interval; clock: median with its range while the case ran."
+_NOTE = (
+    "Median with its 95 % order-statistic interval; clock: median with its range while the case ran.\n"
+    "Of the board with most distributions; faint: of another board, where that one has none."
+)
+_FAINT = 0.4
 #: Columns of panels: what, its column in the frame (with or without interval beside it), unit, exponent of its prefix
 #: (None: as throughput has it everywhere).
 _PANELS = (
@@ -27,7 +31,7 @@ def figure(material: Material) -> Figure:
 
     Sustained goes first: a burst is over before energy can be read.
     """
-    lines = once(timed(material.origin("record")), BOARD)
+    lines = once(timed_anywhere(material.origin("record")), BOARD)
     lines = lines[lines.distribution.isin(_ORDER) & (lines.epilogue == "none")]
     found = [(place, mode, _widest(at(lines, place, mode))) for place in places(lines) for mode in modes(lines)[::-1]]
     found = [(place, mode, of_shape) for place, mode, of_shape in found if of_shape.distribution.nunique() > 1]
@@ -48,14 +52,23 @@ def figure(material: Material) -> Figure:
 
 
 def _widest(lines: pd.DataFrame) -> pd.DataFrame:
-    """Lines of the shape and board that were measured on most distributions, of those the largest, and the last."""
+    """Lines of the shape and board that were measured on most distributions, of those the largest, and the last.
+
+    What this board lacks comes from others, as `elsewhere`. A kernel on one distribution says nothing here.
+    """
     if lines.empty:
-        return lines
-    cases = lines.groupby(["m", "n", "k", lines[BOARD].fillna("unknown")])
+        return lines.assign(elsewhere=False)
+    boards = lines[BOARD].fillna("unknown")
+    cases = lines.groupby(["m", "n", "k", boards])
     counts = pd.DataFrame(
         {"count": cases.distribution.nunique(), "flop": cases.flop.first(), "last": cases.utc_time.max()}
     )
-    return cases.get_group(counts.sort_values(["count", "flop", "last"]).index[-1])
+    *shape, board = counts.sort_values(["count", "flop", "last"]).index[-1]
+    of_shape = lines[(lines[["m", "n", "k"]] == shape).all(axis=1)]
+    of_shape = of_shape.assign(elsewhere=boards != board).sort_values("utc_time", kind="stable")
+    of_shape = of_shape.sort_values("elsewhere", ascending=False, kind="stable")
+    kept: pd.DataFrame = of_shape.drop_duplicates(["kernel", "distribution"], keep="last")
+    return kept[kept.groupby("kernel").distribution.transform("nunique") > 1]
 
 
 def _panel(axes: Axes, lines: pd.DataFrame, column: str, label: str, scale: int) -> None:
@@ -66,16 +79,17 @@ def _panel(axes: Axes, lines: pd.DataFrame, column: str, label: str, scale: int)
     names = [name for name in _ORDER if name in set(lines.distribution)]
     kernels = in_legend_order(lines.kernel)
     for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
-        of_kernel = known[known.kernel == kernel]
-        middle, low, high = (of_kernel[name] / 10.0**scale for name in _with_bounds(column))
-        axes.errorbar(
-            [names.index(name) + aside for name in of_kernel.distribution],
-            middle,
-            yerr=[middle - low, high - middle],
-            elinewidth=0.6,
-            linestyle="none",
-            **style.marks(kernel),
-        )
+        for elsewhere, of_kernel in known[known.kernel == kernel].groupby("elsewhere"):
+            middle, low, high = (of_kernel[name] / 10.0**scale for name in _with_bounds(column))
+            axes.errorbar(
+                [names.index(name) + aside for name in of_kernel.distribution],
+                middle,
+                yerr=[middle - low, high - middle],
+                elinewidth=0.6,
+                linestyle="none",
+                alpha=_FAINT if elsewhere else 1.0,
+                **style.marks(kernel),
+            )
     words = [name.replace("_", " ") for name in names]
     axes.set_xticks(range(len(names)), words, rotation=40, ha="right", rotation_mode="anchor")
     axes.set_xlim(-0.5, len(names) - 0.5)

@@ -34,6 +34,7 @@ from narrowbench.report.select import (
     timed,
     usual,
 )
+from narrowbench.report.tab_energy_parts import lines_of_parts
 from narrowbench.report.tab_gemm import RoofShares
 from narrowbench.report.tab_summary import table as summary
 from narrowbench.report.units import number, quantity, rate_prefix, scientific
@@ -147,6 +148,7 @@ def _of_device(record: Material, place: Place) -> Named:
         yield f"{name}/rows/{status}", Number.plain(int((lines.status == status).sum()))
     yield from ((f"{name}/version/{key}", Number.plain(value)) for key, value in _versions(lines).items())
     yield from _of_roofs(record, place)
+    yield from _of_energy_parts(record, place)
     yield from _of_cases(record, place)
     yield from _of_accuracy(record, place)
     yield from _of_suites(record, place)
@@ -174,6 +176,17 @@ def _of_roofs(record: Material, place: Place) -> Named:
             yield name, Number.of(roof, unit, rate_prefix(roof.value))
             if promised is not None:
                 yield f"{name}/of-sheet", Number.plain(_percent(roof.value / promised))
+
+
+def _of_energy_parts(record: Material, place: Place) -> Named:
+    """What a byte costs beside the idle power, by where it comes from, and what a board draws that waits."""
+    for _, line in at(lines_of_parts(record), place).iterrows():
+        name = f"{place.device}/energy-part/{line.quantity}"
+        if line.quantity == "active_idle":
+            yield name, Number.plain(quantity(line.mean_power_w, "W"))
+            yield f"{name}/before", Number.plain(quantity(line.idle_w, "W"))
+        elif not pd.isna(line.energy_net_j):
+            yield name, Number.plain(quantity(line.energy_net_j / line.work, "J/B", exponent=-12))
 
 
 def _of_suites(record: Material, place: Place) -> Named:

@@ -77,6 +77,11 @@ def repeated(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[_is_gemm(frame) & frame.groups.isna() & frame.window_s.isna() & frame["repeat"].notna()]
 
 
+def timed_anywhere(frame: pd.DataFrame) -> pd.DataFrame:
+    """The lines of `timed` and of `repeated`, in order of time: for what compares lines of one board."""
+    return pd.concat([timed(frame), repeated(frame)]).sort_values("utc_time", kind="stable")
+
+
 def grouped(frame: pd.DataFrame) -> pd.DataFrame:
     """Lines of batches and groups, many products in one launch, that were measured and passed, once."""
     return frame[_is_gemm(frame) & frame.groups.notna() & frame.window_s.isna() & frame["repeat"].isna()]

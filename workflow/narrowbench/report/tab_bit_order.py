@@ -7,7 +7,7 @@ import pandas as pd
 from narrowbench.models.toggles import ORDERED
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import as_reading, unpaired, with_joules
-from narrowbench.report.select import SAME_CASE, once, reading, timed
+from narrowbench.report.select import SAME_CASE, once, reading, timed_anywhere
 from narrowbench.report.tables import Column, Table, measured, ratio, scaled
 
 #: What ordered and drawn operands have in common, beside what they are drawn from.
@@ -50,7 +50,7 @@ def table(material: Material) -> Table:
             line.drawn_toggles_along_rows,
             line.toggles_along_rows,
         ]
-        for line, drawn in _pairs(timed(material.origin("record")))
+        for line, drawn in _pairs(timed_anywhere(material.origin("record")))
     ]
     note = (
         "Ratio: joules of a launch on ordered operands over those on the same operands as drawn, with a 95 % bootstrap "

@@ -8,7 +8,7 @@ import pandas as pd
 from narrowbench.models.statistics import Ratio
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import as_reading, unpaired
-from narrowbench.report.select import BOARD, SAME_CASE, repeated, timed
+from narrowbench.report.select import BOARD, SAME_CASE, timed_anywhere
 from narrowbench.report.tables import Column, Table, ratio
 
 
@@ -28,12 +28,16 @@ def table(material: Material) -> Table:
         ratio("energy_ratio", "energy"),
         Column("agreement", "joules agree"),
     ]
-    rows = [_row(material, line, first) for line, first in pairs(material.of_record.frame)]
+    found = list(pairs(material.of_record.frame))
+    rows = [_row(material, line, first) for line, first in found]
     note = (
         "Later over first measurement of the same case, with a 95 % bootstrap interval of the ratio of medians. Joules "
         "agree within intervals where that of their ratio holds 1, and within sensors where the ratio differs from 1 "
         "by no more than the gain errors of both boards' sensors together: boards and meters are then not told apart."
     )
+    days = {_day(each) for pair in found for each in pair}
+    if len(days) == 1:
+        note += f" All are of {days.pop()}, on other boards and hours apart: no other day is on record yet."
     return Table("Joules measured again, on another board or day", columns, rows, note)
 
 
@@ -54,7 +58,7 @@ def _row(material: Material, line: pd.Series, first: pd.Series) -> list[Any]:
 
 def pairs(frame: pd.DataFrame) -> Iterator[tuple[pd.Series, pd.Series]]:
     """Each later measurement with the first of its case, where board or day is another; whatever suite asked for it."""
-    lines = pd.concat([timed(frame), repeated(frame)]).sort_values("utc_time", kind="stable")
+    lines = timed_anywhere(frame)
     for _, case in lines[lines.energy_j.notna()].groupby(SAME_CASE):
         first = case.iloc[0]
         for _, line in case.iloc[1:].iterrows():
