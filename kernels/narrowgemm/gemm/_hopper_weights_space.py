@@ -74,7 +74,6 @@ def check_weights(kernel: str, problem: GemmProblem, config: Config) -> None:
 def candidates_weights(kernel: str, problem: GemmProblem) -> list[Config]:
     """Every admitted config of the search space, quickest by a rough estimate first; none has parts without a K step.
 
-    Two pairs of consumers come after one: the estimate knows bytes and instructions, and not what waiting costs.
     Raises the UnsupportedError of the smallest config where none is admitted, for then the problem itself is at fault.
     """
     found = []
@@ -90,8 +89,8 @@ def candidates_weights(kernel: str, problem: GemmProblem) -> list[Config]:
     return sorted(dict.fromkeys(found), key=lambda config: _guessed_place(problem, config))
 
 
-def _guessed_place(problem: GemmProblem, config: Config) -> tuple[float, ...]:
-    return config.pairs, _estimated_cycles(problem, config), -config.stages
+def _guessed_place(problem: GemmProblem, config: Config) -> tuple[float, int]:
+    return _estimated_cycles(problem, config), -config.stages
 
 
 def _fills_parts(k_steps: int, splits: int) -> bool:
@@ -148,6 +147,10 @@ _MEMORY_BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 18.5, 58
 #: Not measured: of the same order as for dense kernels, to be fitted.
 _CYCLES_PER_PIECE = 1500
 _SPLIT_CYCLES = 4000  # a second kernel that adds the parts
+#: Of a step, what is waited for barriers, words, wgmmas and fences; a second pair fills most of it, and has a sum to
+#: hand over. Rough, from one pair beside two on an H200 (docs/performance.md).
+_WAIT_CYCLES = {1: 160, 2: 60}
+_HAND_OVER_CYCLES = {1: 0, 2: 500}
 _LANES = 128
 #: Instructions a weight, counted in the machine code of the loops, scales and barriers included.
 _BF16_INSTRUCTIONS, _FP8_INSTRUCTIONS = 4.5, 2.7
@@ -160,13 +163,13 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     """
     pieces = ceil_div(problem.m, config.tile_m) * ceil_div(problem.n, TILE_N) * config.splits
     steps = ceil_div(ceil_div(problem.k, TILE_K), config.splits)
-    step = max(
+    step = _WAIT_CYCLES[config.pairs] + max(
         _stage_bytes(problem, 0) / _MEMORY_BYTES_PER_CYCLE / ceil_div(problem.m, config.tile_m),
         _stage_bytes(problem, config.tile_m) / _L2_BYTES_PER_CYCLE,
         _step_instructions(problem, config) / _LANES,
     )
     reduction = _SPLIT_CYCLES if config.splits > 1 else 0
-    return ceil_div(pieces, _SMS) * (steps * step + _CYCLES_PER_PIECE) + reduction
+    return ceil_div(pieces, _SMS) * (steps * step + _CYCLES_PER_PIECE + _HAND_OVER_CYCLES[config.pairs]) + reduction
 
 
 def _step_instructions(problem: GemmProblem, config: Config) -> float:
