@@ -21,6 +21,7 @@ _MODULES = {
     "hopper_wgmma_fp8_decode": "hopper_wgmma_fp8_decode",
     "hopper_wgmma_fp8_block128": "hopper_wgmma_fp8_block128",
     "hopper_wgmma_w4a8": "hopper_wgmma_w4a8",
+    "hopper_wgmma_w4a8_folded": "hopper_wgmma_w4a8_folded",
     "hopper_wgmma_w4a16": "hopper_wgmma_w4a16",
     "hopper_wgmma_w6a8": "hopper_wgmma_w6a8",
     "hopper_wgmma_w6a16": "hopper_wgmma_w6a16",

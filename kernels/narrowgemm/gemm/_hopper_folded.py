@@ -1,0 +1,279 @@
+"""C = scale · A·Bᵀ on Hopper, B folded FP4 weights: the kernel of `hopper_wgmma_w4a8_folded`.
+
+The operands are swapped: a block computes a tile of Cᵀ = B·Aᵀ, so that the weights are wgmma's left operand, which may
+come from registers, and the rows of A are the dimension of it that goes from 8 to 256. The weights travel as 4 bits
+and are widened in registers to E5M2 (`_folded_widening`), each row short of one factor, so that the tensor core adds
+over all of K.
+
+Where there are fewer tiles than multiprocessors, `splits` parts of K are computed side by side by the blocks of a
+cluster. At the end each block but the owner sends its FP32 sums into the owner's shared memory, and the owner adds them
+to its own in the order of the parts: the same bits on every run. Block c of a cluster owns the rows of consumer c.
+
+Without splits the grid is persistent, and loads of the next tile run ahead while a tile is stored. With splits a
+cluster has one tile: nobody sends into shared memory that an earlier tile still uses.
+
+Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
+  consumers (0, 1)  64 of N each: words -> registers -> widened -> wgmma with A from shared memory; exchange, scale,
+                    convert, transpose into shared memory, store by TMA. A step's wgmmas stay in flight while the next
+                    step is widened, so steps are taken in pairs with registers of their own; an odd number of them is
+                    filled up by one outside of K, which TMA makes zeros of;
+  producer  (2)     issues the TMA loads of all steps of all tiles in order, as far ahead as there are stages.
+
+Barriers:
+  full   one a stage of 128 of K; 2 arrivals: the copies of the weights' two tiles and of A. Both consumers wait for it.
+  empty  one a stage; an arrival a consumer, once the wgmmas of the step have read A: its words are in registers since
+         long. The producer waits for it, and at the end once more for every stage in use.
+  sent   one, with splits only; an arrival, with its bytes, from every other block of the cluster. The owner waits for
+         it: it may then read, and no block ends while another still writes to it.
+Of a consumer's two staging tiles one is written again when the store before the last has been read out.
+
+Edges need no code of their own: TMA fills with zeros what lies outside A, drops what lies outside C, and the folded
+weights are padded with zeros.
+
+JAX interprets neither the register code, nor wgmma with a left operand in registers, nor a store into another block's
+shared memory. In the interpreter a plain product with the tile's values stands in for the first two, and sums pass
+through an array in global memory, `sent` being a barrier of the cluster at which all consumers arrive.
+
+Source of the idea: Marlin (arXiv:2408.11743) for weights in fragment order; folding them is this library's own.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import mosaic_gpu as plgpu
+
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats.fold import TILE_K, TILE_ROWS, FoldedWeights, tile_values, tiles_shape
+from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
+from narrowgemm.formats.spec import format_named
+from narrowgemm.gemm import _mosaic_gpu, _wgmma_folded, _wgmma_store
+from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
+from narrowgemm.gemm._hopper_folded_space import (
+    TILE_N,
+    Config,
+    place_of,
+    steps_of_part,
+    store_columns,
+    store_rows,
+)
+from narrowgemm.gemm._wgmma_epilogue import load_clamped
+from narrowgemm.tiling import ceil_div
+
+
+def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, interpret: bool) -> jax.Array:
+    """a (M×K) · b (N×K)ᵀ times their scales, M×N of `out_format`; the problem has passed `check_folded`."""
+    qa = as_quantized(a)
+    if not isinstance(b, FoldedWeights):
+        rule, remedy = "has block scales apart from its weights", "pass narrowgemm.fold_weights(b), made once, off-line"
+        raise UnsupportedError(name, {"b": type(b).__name__}, rule, remedy)
+    (m, k), n = qa.shape, b.shape[0]
+    out = jax.ShapeDtypeStruct((m, n), format_named(out_format).element.dtype)
+    tiles, k_steps = (ceil_div(m, config.tile_m), ceil_div(n, TILE_N)), ceil_div(k, TILE_K)
+    count = tiles[0] * tiles[1]
+    passed = [_interpreted_exchange(config, count)] if interpret and config.splits > 1 else []
+    kernel = plgpu.kernel(
+        functools.partial(_body, config=config, tiles=tiles, k_steps=k_steps, interpret=interpret),
+        out_type=(out, *passed),
+        grid=(count if config.splits > 1 else min(count, _mosaic_gpu.core_count(interpret)),),
+        grid_names=("clusters",),
+        cluster=(config.splits,),
+        cluster_names=("parts",),
+        num_threads=CONSUMERS + 1,
+        thread_name="role",
+        scratch_types=_scratch(config, qa, out.dtype, interpret),
+        interpret=_mosaic_gpu.interpret_params(interpret),
+        kernel_name=name,
+    )
+    result: jax.Array = kernel(b.tiles, b.factors, qa.codes, scale_operand(qa.tensor_scale))[0]
+    return result
+
+
+def _interpreted_exchange(config: Config, tiles: int) -> jax.ShapeDtypeStruct:
+    """What stands for `received` of every cluster and consumer in the interpreter."""
+    return jax.ShapeDtypeStruct((tiles, CONSUMERS, config.splits - 1, TILE_ROWS, config.tile_m), jnp.float32)
+
+
+def _scratch(config: Config, a: QuantizedArray, out_dtype: Any, interpret: bool) -> dict[str, Any]:
+    words = tiles_shape((TILE_ROWS, TILE_K))[2:]
+    columns, rows = store_columns(out_dtype.itemsize), store_rows(config.tile_m)
+    swizzle = plgpu.SwizzleTransform(columns * out_dtype.itemsize)  # type: ignore[abstract]
+    staged = (CONSUMERS * 2 * TILE_ROWS // columns, rows, columns)
+    scratch = {
+        "packed_smem": plgpu.SMEM((config.stages, CONSUMERS, *words), jnp.uint32),
+        "a_buffer": _mosaic_gpu.tile_buffer(config.stages, config.tile_m, a.codes.dtype, interpret, columns=TILE_K),
+        "out_smem": plgpu.SMEM(staged, out_dtype, transforms=(swizzle,)),
+        "full": plgpu.Barrier(num_arrivals=2, num_barriers=config.stages),
+        "empty": plgpu.Barrier(num_arrivals=CONSUMERS, num_barriers=config.stages),
+    }
+    if config.splits > 1 and interpret:
+        scratch["sent"] = plgpu.ClusterBarrier(collective_axes=("parts",), num_arrivals=CONSUMERS, num_barriers=1)
+    elif config.splits > 1:
+        scratch["sent"] = plgpu.Barrier(num_arrivals=config.splits - 1)
+        scratch["received"] = plgpu.SMEM((config.splits - 1, TILE_ROWS, config.tile_m), jnp.float32)
+    return scratch
+
+
+def _body(  # noqa: C901 (the device code of one kernel; its closures are its phases)
+    tiles_gmem: Any,
+    factors_gmem: Any,
+    a_gmem: Any,
+    a_scale_gmem: Any,
+    out_gmem: Any,
+    exchange_gmem: Any = None,
+    *,
+    packed_smem: Any,
+    a_buffer: Any,
+    out_smem: Any,
+    full: Any,
+    empty: Any,
+    sent: Any = None,
+    received: Any = None,
+    config: Config,
+    tiles: tuple[int, int],
+    k_steps: int,
+    interpret: bool,
+) -> None:
+    """The kernel of one thread block; `tiles` counts those of C in M and in N."""
+    a_tma, a_smem = _mosaic_gpu.views(a_buffer, interpret)
+    role, part = lax.axis_index("role"), lax.axis_index("parts")
+    first_step, steps = steps_of_part(part, config.splits, k_steps)
+    pairs = (steps + 1) // 2
+
+    def stage_of(step: jax.Array) -> jax.Array:
+        return lax.rem(step, jnp.int32(config.stages))
+
+    def for_each_tile(visit: Callable[..., None]) -> jax.Array:
+        """Call visit(steps done, tile, its number in M and in N) for this cluster's tiles; return the steps in all."""
+
+        @plgpu.nd_loop((tiles[0] * tiles[1],), collective_axes="clusters", init_carry=jnp.int32(0))
+        def steps_done(loop: plgpu.NDLoopInfo, carry: jax.Array) -> jax.Array:
+            visit(carry, loop.index[0], *place_of(loop.index[0], tiles, config.tile_m))
+            done: jax.Array = carry + 2 * pairs
+            return done
+
+        total: jax.Array = steps_done
+        return total
+
+    @pl.when(role == CONSUMERS)
+    def _produce() -> None:
+        plgpu.set_max_registers(PRODUCER_REGISTERS, action="decrease")
+
+        def load_tile(done: jax.Array, _: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
+            @pl.loop(0, 2 * pairs)
+            def _load(i: jax.Array) -> None:
+                slot, k_step = stage_of(done + i), jnp.where(i < steps, first_step + i, k_steps)
+                pl.when(done + i >= config.stages)(lambda: plgpu.barrier_wait(empty.at[slot]))
+                weights = tiles_gmem.at[pl.ds(tile_n * CONSUMERS, CONSUMERS), k_step]
+                plgpu.copy_gmem_to_smem(weights, packed_smem.at[slot], full.at[slot])
+                activations = a_gmem.at[pl.ds(tile_m * config.tile_m, config.tile_m), pl.ds(k_step * TILE_K, TILE_K)]
+                plgpu.copy_gmem_to_smem(activations, a_tma.at[slot], full.at[slot])
+
+        total = for_each_tile(load_tile)
+
+        @pl.loop(jnp.maximum(total - config.stages, 0), total)
+        def _drain(step: jax.Array) -> None:
+            plgpu.barrier_wait(empty.at[stage_of(step)])
+
+    @pl.when(role < CONSUMERS)
+    def _consume() -> None:  # noqa: C901 (as its kernel)
+        plgpu.set_max_registers(CONSUMER_REGISTERS, action="increase")
+        scale = a_scale_gmem[0]
+        shape = (TILE_ROWS, config.tile_m)
+        rows, columns = store_rows(config.tile_m), out_smem.shape[2]
+        across = TILE_ROWS // columns
+
+        def leave(step: jax.Array) -> None:
+            plgpu.barrier_arrive(empty.at[stage_of(step)])
+
+        def sums_of(done: jax.Array) -> jax.Array:
+            def accumulate(acc: Any) -> jax.Array:
+                @pl.loop(0, pairs)
+                def _pair(pair: jax.Array) -> None:
+                    for step in (done + 2 * pair, done + 2 * pair + 1):
+                        slot = stage_of(step)
+                        plgpu.barrier_wait(full.at[slot])
+                        weights = _wgmma_folded.load_folded(packed_smem.at[slot, role])
+                        plgpu.wgmma(acc, weights, a_smem.at[slot].T)
+                        # This step's wgmmas stay in flight; those of the step before have now read theirs.
+                        plgpu.wgmma_wait(1)
+                        pl.when(step > done)(functools.partial(leave, step - 1))
+
+                sums: jax.Array = acc[...]
+                leave(done + 2 * pairs - 1)
+                return sums
+
+            result: jax.Array = pl.run_scoped(accumulate, plgpu.WGMMAAccumulatorRef(shape, jnp.float32))
+            return result
+
+        def interpreted_sums_of(done: jax.Array) -> jax.Array:
+            def step(i: jax.Array, total: jax.Array) -> jax.Array:
+                slot = stage_of(done + i)
+                plgpu.barrier_wait(full.at[slot])
+                values = tile_values(packed_smem[slot, role][None, None])
+                total += values @ a_smem[slot].astype(jnp.float32).T
+                # On the device the words are in a multiplication that has ended; here nothing tells the interpreter so.
+                plgpu.commit_smem()
+                leave(done + i)
+                return total
+
+            result: jax.Array = lax.fori_loop(0, 2 * pairs, step, jnp.zeros(shape, jnp.float32))
+            return result
+
+        def store(sums: jax.Array, factors: jax.Array, row: jax.Array, column: jax.Array) -> None:
+            for number, start in enumerate(range(0, config.tile_m, rows)):
+                staged = (role * 2 + number % 2) * across
+                # An odd number of parts leaves the first staging tile in use by the last part of the tile before.
+                taken = number == 0 and config.tile_m // rows % 2 == 1
+                plgpu.wait_smem_to_gmem(0 if taken else across, wait_read_only=True)
+                values = sums[:, start : start + rows]
+                scaled = values * lax.broadcast_in_dim(factors, values.shape, (0,)) * scale
+                narrowed = _mosaic_gpu.saturating_cast(scaled, out_smem.dtype, interpret)
+                _wgmma_store.store_transposed(narrowed, out_smem.at[pl.ds(staged, across)], interpret)
+                plgpu.commit_smem()
+                for j in range(across):
+                    target = out_gmem.at[pl.ds(row + start, rows), pl.ds(column + j * columns, columns)]
+                    plgpu.copy_smem_to_gmem(out_smem.at[staged + j], target)
+
+        def sum_of_parts(sums: jax.Array, tile: jax.Array, store_total: Callable[[jax.Array], None]) -> None:
+            """Send the sums to their owner, or add the others' to one's own in the order of the parts and store them."""
+            slots = exchange_gmem.at[tile, role] if interpret else received
+            number = part - (part > role).astype(jnp.int32)
+
+            @pl.when(part != role)
+            def _send() -> None:
+                if interpret:
+                    slots[number] = sums
+                else:
+                    plgpu.async_store_smem(sums, slots.at[number], sent, cluster_idx=role, cluster_dim="parts")
+
+            if interpret:
+                plgpu.barrier_arrive(sent)
+                plgpu.barrier_wait(sent)
+
+            @pl.when(part == role)
+            def _add() -> None:
+                if not interpret:
+                    plgpu.barrier_wait(sent)
+                total = sums
+                for slot in range(config.splits - 1):
+                    total += slots[slot]
+                store_total(total)
+
+        def compute_tile(done: jax.Array, tile: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
+            row, column = tile_m * config.tile_m, (tile_n * CONSUMERS + role) * TILE_ROWS
+            layout = plgpu.Layout.WGMMA.reduce(1)
+            factors = load_clamped(factors_gmem, (column,), (TILE_ROWS,), layout, interpret)
+            sums = (interpreted_sums_of if interpret else sums_of)(done)
+            finish = functools.partial(store, factors=factors, row=row, column=column)
+            if config.splits == 1:
+                finish(sums)
+            else:
+                sum_of_parts(sums, tile, finish)
+
+        for_each_tile(compute_tile)
+        plgpu.wait_smem_to_gmem(0, wait_read_only=True)

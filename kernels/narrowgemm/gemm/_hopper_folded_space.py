@@ -1,0 +1,159 @@
+"""The choices of the Hopper kernel with folded weights: what a config is, which are admitted and worth trying."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats.fold import BLOCK, TILE_K, TILE_ROWS, tiles_shape
+from narrowgemm.formats.spec import format_named
+from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
+from narrowgemm.problem import GemmProblem
+from narrowgemm.tiling import ceil_div, raster
+
+#: Rows of B, columns of C, of a block's tile.
+TILE_N = CONSUMERS * TILE_ROWS
+#: wgmma's widest N, and 128 accumulators a thread.
+MAX_TILE_M = 256
+#: Parts of K, which are the blocks of a cluster: powers of two up to the largest cluster of every Hopper.
+SPLITS = (1, 2, 4, 8)
+#: Steps of K are taken in pairs, the first of which is given back during the second.
+MIN_STAGES, MAX_STAGES = 2, 24
+#: What barriers and alignment take of a block's shared memory.
+RESERVED_BYTES = 2048
+#: Rows of A in a band of tiles: the tiles in flight at once, 132, then cover about as many columns of C as rows.
+BAND_ROWS = 2048
+#: Streaming multiprocessors of the SXM boards.
+_SMS = 132
+_TILES_M = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Choices of a Hopper GEMM with folded weights.
+
+    tile_m: rows of A of a tile, a multiple of 8; of C it is tile_m×128.
+    stages: depth of the operand pipeline, in steps of 128 of K.
+    splits: parts of K, computed side by side by the blocks of a cluster.
+    """
+
+    tile_m: int = 16
+    stages: int = 12
+    splits: int = 1
+
+
+def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
+    """Raise UnsupportedError where `config` cannot do `problem`: alignment, tile, parts of K, shared memory."""
+    check_row(kernel, "n", problem.n, problem.out_format)
+    if problem.k % BLOCK:
+        rule = f"is not a multiple of {BLOCK}, the block of {problem.b_format}"
+        raise UnsupportedError(kernel, {"k": problem.k}, rule, f"pad k to {math.ceil(problem.k / BLOCK) * BLOCK}")
+    if config.tile_m % 8 or not 8 <= config.tile_m <= MAX_TILE_M:
+        rule = f"is not a multiple of 8 from 8 to {MAX_TILE_M}, the widest wgmma"
+        raise UnsupportedError(kernel, {"tile_m": config.tile_m}, rule, "change tile_m")
+    steps = ceil_div(problem.k, TILE_K)
+    if config.splits not in SPLITS or config.splits > steps:
+        rule = f"is not one of {', '.join(map(str, SPLITS))} up to the {steps} steps of K of {TILE_K}"
+        raise UnsupportedError(kernel, {"splits": config.splits}, rule, "change splits")
+    needed, available = shared_memory_bytes(problem, config), _mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES
+    if needed > available or not MIN_STAGES <= config.stages <= MAX_STAGES:
+        stages = f"{MIN_STAGES} to {MAX_STAGES}"
+        rule = f"needs {needed} bytes of shared memory; a block has {available} and takes {stages} stages"
+        raise UnsupportedError(kernel, {"tile_m": config.tile_m, "stages": config.stages}, rule, "change stages")
+
+
+def candidates_folded(kernel: str, problem: GemmProblem) -> list[Config]:
+    """Every admitted config of the search space, quickest by a rough estimate first.
+
+    Raises the UnsupportedError of the smallest config where none is admitted, for then the problem itself is at fault.
+    """
+    found = []
+    for tile_m in _TILES_M:
+        for splits in SPLITS:
+            config = Config(tile_m, _stages_that_fit(problem, Config(tile_m, 1, splits)), splits)
+            if is_admitted(check_folded, kernel, problem, config):
+                found.append(config)
+    if not found:
+        check_folded(kernel, problem, Config(tile_m=8, stages=MIN_STAGES))
+    return sorted(found, key=lambda config: _estimated_cycles(problem, config))
+
+
+def place_of(index: Any, tiles: tuple[int, int], tile_m: int) -> tuple[Any, Any]:
+    """Tile in M and in N of tile number `index`; Python, NumPy or traced integers.
+
+    Tiles that share weights follow each other, in bands of rows of A that the L2 holds.
+    """
+    tile_n, tile = raster(index, tiles[1], tiles[0], max(1, BAND_ROWS // tile_m))
+    return tile, tile_n
+
+
+def steps_of_part(part: Any, splits: int, k_steps: int) -> tuple[Any, Any]:
+    """First K step of a part of K, and how many it has: at least one; Python, NumPy or traced integers."""
+    first = part * k_steps // splits
+    return first, (part + 1) * k_steps // splits - first
+
+
+def store_rows(tile_m: int) -> int:
+    """Rows of A that are staged for a store at once: the most that divide a tile."""
+    return next(rows for rows in range(64, 0, -8) if tile_m % rows == 0)
+
+
+def store_columns(out_itemsize: int) -> int:
+    """Columns of C of one staged store: a consumer's 64, but of FP32 the 32 that a swizzle atom of 128 bytes holds."""
+    return min(TILE_ROWS, 128 // out_itemsize)
+
+
+def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
+    """Shared memory of a block: the stages, two staging tiles a consumer, and what the other parts of K send."""
+    itemsize = format_named(problem.out_format).element.bits // 8
+    staging = CONSUMERS * 2 * TILE_ROWS * store_rows(config.tile_m) * itemsize
+    return config.stages * _stage_bytes(config.tile_m) + staging + received_bytes(config)
+
+
+def received_bytes(config: Config) -> int:
+    """FP32 sums of a consumer, from every other block of the cluster."""
+    return (config.splits - 1) * TILE_ROWS * config.tile_m * 4
+
+
+def _stage_bytes(tile_m: int) -> int:
+    rows, words = tiles_shape((TILE_ROWS, TILE_K))[2:]
+    return CONSUMERS * rows * words * 4 + tile_m * TILE_K
+
+
+def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
+    stage = _stage_bytes(one_stage.tile_m)
+    fixed = shared_memory_bytes(problem, one_stage) - stage
+    return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed) // stage)
+
+
+#: The memory's 4.19 TB/s at 1.7 GHz, and a multiprocessor's share of it where fewer are at work, and of the L2.
+_MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2440, 30, 58
+#: Counted in the machine code of a step, a thread: the same for every tile, and four warps share a scheduler's cycles.
+_STEP_INSTRUCTIONS = 131
+_LATENCY_CYCLES = 1500  # from the request for a stage to its first byte
+_CYCLES_PER_TILE = 1500
+_EPILOGUE_ELEMENTS_PER_CYCLE = 18
+#: Not measured here, taken from the decode kernel: clusters that run at once, by their size, and what sending sums takes.
+_CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 10}
+_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1000, 20
+
+
+def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
+    """Cycles of the whole grid: of all weights through the memory, or of the busiest multiprocessor's steps; and ends."""
+    tiles_m, tiles_n = ceil_div(problem.m, config.tile_m), ceil_div(problem.n, TILE_N)
+    waves = ceil_div(tiles_m * tiles_n, _CLUSTERS[config.splits])
+    k_steps = ceil_div(problem.k, TILE_K)
+    stage = _stage_bytes(config.tile_m)
+    rate = _L2_BYTES_PER_CYCLE if problem.m > config.tile_m else _BYTES_PER_CYCLE
+    step = max(
+        TILE_N * config.tile_m * TILE_K / 4096,
+        _STEP_INSTRUCTIONS * CONSUMERS,
+        stage / rate,
+        (_LATENCY_CYCLES + stage / rate) / (config.stages - 1),
+    )
+    end = TILE_N * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
+    if config.splits > 1:
+        end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
+    memory = k_steps * tiles_n * _stage_bytes(0) / _MEMORY_BYTES_PER_CYCLE
+    return max(waves * ceil_div(k_steps, config.splits) * step, memory) + waves * end
