@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from narrowgemm.errors import UnsupportedError
+    from narrowgemm.formats.fold import FoldedWeights, fold_weights, unfold_weights
     from narrowgemm.formats.quantize import QuantizedArray, dequantize, quantize
     from narrowgemm.formats.shuffle import ShuffledWeights, shuffle_weights, unshuffle_weights
     from narrowgemm.gemm.api import gemm, gemm_grouped, gemm_quantized, kernels
@@ -13,33 +14,39 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Epilogue",
+    "FoldedWeights",
     "GemmProblem",
     "QuantizedArray",
     "ShuffledWeights",
     "UnsupportedError",
     "dequantize",
+    "fold_weights",
     "gemm",
     "gemm_grouped",
     "gemm_quantized",
     "kernels",
     "quantize",
     "shuffle_weights",
+    "unfold_weights",
     "unshuffle_weights",
 ]
 
 #: Public name -> module. `gemm` is not here: it is the package of that name, which can be called.
 _HOMES = {
     "Epilogue": "narrowgemm.gemm.epilogue",
+    "FoldedWeights": "narrowgemm.formats.fold",
     "GemmProblem": "narrowgemm.problem",
     "QuantizedArray": "narrowgemm.formats.quantize",
     "ShuffledWeights": "narrowgemm.formats.shuffle",
     "UnsupportedError": "narrowgemm.errors",
     "dequantize": "narrowgemm.formats.quantize",
+    "fold_weights": "narrowgemm.formats.fold",
     "gemm_grouped": "narrowgemm.gemm.api",
     "gemm_quantized": "narrowgemm.gemm.api",
     "kernels": "narrowgemm.gemm.api",
     "quantize": "narrowgemm.formats.quantize",
     "shuffle_weights": "narrowgemm.formats.shuffle",
+    "unfold_weights": "narrowgemm.formats.fold",
     "unshuffle_weights": "narrowgemm.formats.shuffle",
 }
 

@@ -77,7 +77,10 @@ class FoldedWeights:
     shape: tuple[int, int]
 
     def __post_init__(self) -> None:
-        for name, shape, dtype in (("tiles", tiles_shape(self.shape), "uint32"), ("factors", self.shape[:1], "float32")):
+        for name, shape, dtype in (
+            ("tiles", tiles_shape(self.shape), "uint32"),
+            ("factors", self.shape[:1], "float32"),
+        ):
             leaf = getattr(self, name)
             if tuple(leaf.shape) != shape or leaf.dtype != np.dtype(dtype):
                 found = f"{tuple(leaf.shape)} of {leaf.dtype}"
@@ -127,7 +130,7 @@ def fold_weights(q: QuantizedArray) -> FoldedWeights:
 
 
 def unfold_weights(weights: FoldedWeights) -> QuantizedArray:
-    """An MXFP4 array of the values that were folded, its codes bit for bit; blocks of zeros have the row's largest scale.
+    """An MXFP4 array of the folded values, its codes bit for bit; blocks of zeros have the row's largest scale.
 
     Raises ValueError for anything that `fold_weights` did not return.
     """
@@ -150,9 +153,7 @@ def _check_rows(q: QuantizedArray) -> None:
         if bad.any():
             row = int(np.argmax(bad))
             shown = {f"{name} exponent": int(value[row]) for name, value in values.items()}
-            raise UnsupportedError(
-                "fold_weights", {"row": row, **shown, "such rows": int(bad.sum())}, rule, _UNFOLDED
-            )
+            raise UnsupportedError("fold_weights", {"row": row, **shown, "such rows": int(bad.sum())}, rule, _UNFOLDED)
 
 
 @jax.jit
@@ -161,13 +162,18 @@ def _exponents(q: QuantizedArray) -> tuple[jax.Array, jax.Array, jax.Array]:
 
     A row of zeros has 0 and 0.
     """
-    scales = lax.bitcast_convert_type(q.scales, jnp.uint8).astype(jnp.int32)
-    counts = _is_counted(q)
+    exponents, counts = _exponents_of_blocks(q), _is_counted(q)
     far = jnp.int32(1000)
-    highest = jnp.max(jnp.where(counts, scales - _BIAS, -far), axis=1)
-    lowest = jnp.min(jnp.where(counts, scales - _BIAS, far), axis=1)
+    highest = jnp.max(jnp.where(counts, exponents, -far), axis=1)
+    lowest = jnp.min(jnp.where(counts, exponents, far), axis=1)
     none = highest == -far
-    return jnp.where(none, 0, highest), jnp.where(none, 0, lowest), jnp.any(scales == _NAN, axis=1)
+    has_nan = jnp.any(exponents == _NAN - _BIAS, axis=1)
+    return jnp.where(none, 0, highest), jnp.where(none, 0, lowest), has_nan
+
+
+def _exponents_of_blocks(q: QuantizedArray) -> jax.Array:
+    assert q.scales is not None
+    return lax.bitcast_convert_type(q.scales, jnp.uint8).astype(jnp.int32) - _BIAS
 
 
 def _is_counted(q: QuantizedArray) -> jax.Array:
@@ -179,8 +185,7 @@ def _is_counted(q: QuantizedArray) -> jax.Array:
 def _fold(q: QuantizedArray) -> FoldedWeights:
     rows, k = q.shape
     highest, lowest, has_nan = _exponents(q)
-    exponents = lax.bitcast_convert_type(q.scales, jnp.uint8).astype(jnp.int32) - _BIAS
-    halvings = jnp.where(_is_counted(q), highest[:, None] - exponents, 0)
+    halvings = jnp.where(_is_counted(q), highest[:, None] - _exponents_of_blocks(q), 0)
     is_folded = ~has_nan & (highest - lowest <= MOST) & (highest >= _LEAST_EXPONENT)
     bits = (jnp.maximum(highest - EXPONENT, -126) + _BIAS).astype(jnp.uint32) << 23
     factors = jnp.where(is_folded, lax.bitcast_convert_type(bits, jnp.float32), jnp.nan)

@@ -240,7 +240,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     plgpu.copy_smem_to_gmem(out_smem.at[staged + j], target)
 
         def sum_of_parts(sums: jax.Array, tile: jax.Array, store_total: Callable[[jax.Array], None]) -> None:
-            """Send the sums to their owner, or add the others' to one's own in the order of the parts and store them."""
+            """Send the sums to their owner, or add the others' to one's own in the parts' order and store them."""
             slots = exchange_gmem.at[tile, role] if interpret else received
             number = part - (part > role).astype(jnp.int32)
 

@@ -134,23 +134,22 @@ _STEP_INSTRUCTIONS = 131
 _LATENCY_CYCLES = 1500  # from the request for a stage to its first byte
 _CYCLES_PER_TILE = 1500
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18
-#: Not measured here, taken from the decode kernel: clusters that run at once, by their size, and what sending sums takes.
+#: Not measured here, taken from the decode kernel: clusters that run at once, by their size, and what sending takes.
 _CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 10}
 _EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1000, 20
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
-    """Cycles of the whole grid: of all weights through the memory, or of the busiest multiprocessor's steps; and ends."""
+    """Cycles of the whole grid: of all weights through the memory, or of the busiest block's steps; and of ends."""
     tiles_m, tiles_n = ceil_div(problem.m, config.tile_m), ceil_div(problem.n, TILE_N)
     waves = ceil_div(tiles_m * tiles_n, _CLUSTERS[config.splits])
     k_steps = ceil_div(problem.k, TILE_K)
-    stage = _stage_bytes(config.tile_m)
-    rate = _L2_BYTES_PER_CYCLE if problem.m > config.tile_m else _BYTES_PER_CYCLE
+    arriving = max(_stage_bytes(0) / _BYTES_PER_CYCLE / tiles_m, _stage_bytes(config.tile_m) / _L2_BYTES_PER_CYCLE)
     step = max(
         TILE_N * config.tile_m * TILE_K / 4096,
         _STEP_INSTRUCTIONS * CONSUMERS,
-        stage / rate,
-        (_LATENCY_CYCLES + stage / rate) / (config.stages - 1),
+        arriving,
+        (_LATENCY_CYCLES + arriving) / (config.stages - 1),
     )
     end = TILE_N * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
     if config.splits > 1:

@@ -11,6 +11,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from narrowgemm.errors import UnsupportedError, unknown_name
+from narrowgemm.formats.fold import FoldedWeights
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.shuffle import ShuffledWeights
 from narrowgemm.formats.spec import format_named
@@ -62,6 +63,14 @@ _DEFAULTS = {
 }
 
 
+#: Weights in an order of their own -> how they are undone, and the kernel that `kernel=None` means for them; None: as
+#: for their format.
+_PREPARED: dict[type, tuple[str, str | None]] = {
+    ShuffledWeights: ("unshuffle_weights", None),
+    FoldedWeights: ("unfold_weights", "hopper_wgmma_w4a8_folded"),
+}
+
+
 def kernels() -> tuple[str, ...]:
     """Names of all kernels, sorted."""
     return kernel_names()
@@ -69,7 +78,7 @@ def kernels() -> tuple[str, ...]:
 
 def gemm(
     a: Operand,
-    b: Operand | ShuffledWeights,
+    b: Operand | ShuffledWeights | FoldedWeights,
     *,
     kernel: str | None = None,
     out_dtype: DTypeLike = jnp.bfloat16,
@@ -82,7 +91,8 @@ def gemm(
     quantised operands is what `jax.vmap` of `quantize` gives.
 
     a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16, float8 or int8, or `QuantizedArray`s;
-               b also `ShuffledWeights`, which the kernels `hopper_wgmma_w*` take and no other does.
+               b also `ShuffledWeights`, which the kernels `hopper_wgmma_w*` take and no other does, or
+               `FoldedWeights`, which `hopper_wgmma_w4a8_folded` takes alone.
     kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats, this m and an epilogue.
     out_dtype: f32, bf16, f16, float8_e4m3fn or float8_e5m2; FP8 saturates.
     config:    the kernel's `Config`; None: the one tuned for this shape on this model of device, else the first
@@ -96,16 +106,19 @@ def gemm(
     """
     if epilogue is not None:
         epilogue = _fitting(epilogue)
-    if not isinstance(b, ShuffledWeights) and (is_stack(a) or is_stack(b)):
+    undone_by, made_for = _PREPARED.get(type(b), (None, None))
+    if undone_by is None and (is_stack(a) or is_stack(b)):
         return _batch(a, b, kernel, out_dtype, config, epilogue)
-    qa, qb = as_quantized(a, "a"), b if isinstance(b, ShuffledWeights) else as_quantized(b, "b")
+    qa = as_quantized(a, "a")
+    qb = b if isinstance(b, ShuffledWeights | FoldedWeights) else as_quantized(b, "b")
     problem = _problem(qa, qb, out_dtype)
+    kernel = made_for if kernel is None else kernel
     chosen = _default_kernel(problem, epilogue) if kernel is None else kernel_named(kernel)
     check_formats(chosen, problem)
     check_device(chosen)
-    if isinstance(qb, ShuffledWeights) and chosen.prepare_b is None:
-        rule, remedy = "is an order that this kernel does not take", "pass narrowgemm.unshuffle_weights(b)"
-        raise UnsupportedError(chosen.name, {"b": "ShuffledWeights"}, rule, remedy)
+    if undone_by is not None and chosen.prepare_b is None:
+        rule, remedy = "is an order that this kernel does not take", f"pass narrowgemm.{undone_by}(b)"
+        raise UnsupportedError(chosen.name, {"b": type(b).__name__}, rule, remedy)
     if epilogue is not None:
         epilogue.check(problem)
     matmul = matmul_with(chosen, epilogue)
@@ -263,7 +276,7 @@ def gemm_quantized(
     return out
 
 
-def _problem(a: QuantizedArray, b: QuantizedArray | ShuffledWeights, out_dtype: Any) -> GemmProblem:
+def _problem(a: QuantizedArray, b: QuantizedArray | ShuffledWeights | FoldedWeights, out_dtype: Any) -> GemmProblem:
     if a.shape[1] != b.shape[1]:
         raise ValueError(f"gemm: a has shape {a.shape} and b {b.shape}: their K, the second axis of each, differ")
     return GemmProblem(a.shape[0], b.shape[0], a.shape[1], a.format, b.format, _out_format(out_dtype))
@@ -280,9 +293,11 @@ def _out_format(out_dtype: Any) -> str:
     return _OUT_FORMAT_OF[dtype]
 
 
-def as_given(operand: QuantizedArray | ShuffledWeights) -> jax.Array | QuantizedArray | ShuffledWeights:
+def as_given[Prepared: (ShuffledWeights, FoldedWeights)](
+    operand: QuantizedArray | Prepared,
+) -> jax.Array | QuantizedArray | Prepared:
     """What kernels take: a plain array where there is nothing beside the codes."""
-    if isinstance(operand, ShuffledWeights):
+    if not isinstance(operand, QuantizedArray):
         return operand
     plain = operand.scales is None and operand.tensor_scale is None and not operand.spec.is_packed
     return operand.codes if plain else operand

@@ -1,0 +1,122 @@
+from itertools import product
+
+import jax
+import jax.numpy as jnp
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import narrowgemm
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats import fold, reference
+from narrowgemm.formats.fold import MOST, FoldedWeights, fold_weights, tile_values, unfold_weights
+from narrowgemm.formats.packing import pack
+from narrowgemm.formats.quantize import QuantizedArray
+from narrowgemm.formats.spec import E8M0, ELEMENTS
+
+
+def weights(codes: np.ndarray, scales: np.ndarray) -> QuantizedArray:
+    """MXFP4 of codes (n, k), one a byte, and E8M0 codes (n, k/32)."""
+    packed = pack(jnp.asarray(codes, jnp.uint8), 4)
+    return QuantizedArray(packed, jnp.asarray(scales.astype(np.uint8).view(E8M0)), None, "mxfp4", codes.shape)
+
+
+def foldable(n: int, blocks: int, seed: int) -> QuantizedArray:
+    """Random codes, some blocks of zeros with scales of their own, and the others' spread over a row's 2^26."""
+    random = np.random.default_rng(seed)
+    codes, is_zero = random.integers(0, 16, (n, blocks, 32)), random.random((n, blocks, 1)) < 0.2
+    codes = np.where(is_zero, codes & 8, codes)
+    lowest = random.integers(14, 0xFF - MOST, (n, 1))
+    scales = lowest + random.integers(0, MOST + 1, (n, blocks))
+    scales = np.where(is_zero[..., 0], random.integers(0, 0xFF, (n, blocks)), scales)
+    # A row's factor is a normal FP32 from e_n = −113 on.
+    return weights(codes.reshape(n, -1), np.maximum(scales, 14))
+
+
+@settings(max_examples=20)
+@given(n=st.integers(1, 150), blocks=st.integers(1, 9), seed=st.integers(0, 2**32))
+def test_folded_weights_are_the_weights_and_are_undone(n: int, blocks: int, seed: int) -> None:
+    q = foldable(n, blocks, seed)
+    folded = fold_weights(q)
+    back = unfold_weights(folded)
+    np.testing.assert_array_equal(back.codes, q.codes)
+    exact = reference.dequantize(q)
+    np.testing.assert_array_equal(reference.dequantize(back), exact)
+    seen = np.asarray(tile_values(folded.tiles)).astype(np.float64)
+    np.testing.assert_array_equal(
+        seen[:n, : 32 * blocks] * np.asarray(folded.factors).astype(np.float64)[:, None], exact
+    )
+    assert not seen[n:].any()
+    assert not seen[:, 32 * blocks :].any()
+
+
+def test_every_magnitude_is_a_normal_for_every_distance() -> None:
+    table = np.array(fold.TABLE, "<u4").view(np.uint8)
+    for halvings, (number, code) in product(range(MOST + 1), enumerate(table)):
+        value = np.uint8(code - fold.STEP * halvings if number else 0).view(ml_dtypes.float8_e5m2)
+        magnitude = reference.decode(np.uint8(number), ELEMENTS["e2m1"])
+        assert float(value) == float(magnitude) * 2.0 ** (fold.EXPONENT - halvings)
+        assert number == 0 or float(value) >= float(ml_dtypes.finfo(ml_dtypes.float8_e5m2).smallest_normal)
+
+
+def test_whole_tiles_take_no_more_bytes_than_the_format_and_a_factor_a_row() -> None:
+    q = foldable(128, 8, 0)
+    folded = fold_weights(q)
+    assert folded.tiles.nbytes == q.spec.storage_bytes(128, 256)
+    assert folded.factors.nbytes == 4 * 128
+
+
+def test_is_a_pytree_that_passes_through_jit() -> None:
+    folded = fold_weights(foldable(64, 4, 0))
+    same = jax.jit(lambda x: x)(folded)
+    assert (same.format, same.shape) == ("mxfp4", (64, 128))
+    np.testing.assert_array_equal(same.tiles, folded.tiles)
+    np.testing.assert_array_equal(same.factors, folded.factors)
+
+
+def spread(highest: int, lowest: int) -> QuantizedArray:
+    """Three rows of which the second has blocks of two such scale codes, and a third block of zeros."""
+    codes, scales = np.full((3, 96), 2), np.full((3, 3), 127)
+    codes[1, 64:] = 8
+    scales[1] = highest, lowest, 0
+    return weights(codes, scales)
+
+
+@pytest.mark.parametrize(
+    ("q", "values", "rule"),
+    [
+        (spread(140, 113), {"highest exponent": 13, "lowest exponent": -14}, r"scales more than 2\^26 apart"),
+        (spread(0xFF, 200), {}, "a scale that is NaN"),
+        (spread(13, 13), {"highest exponent": -114}, r"has scales below 2\^-113"),
+    ],
+)
+def test_a_row_that_cannot_be_folded_is_refused_and_named(q: QuantizedArray, values: dict[str, int], rule: str) -> None:
+    with pytest.raises(UnsupportedError, match=rf"{rule}.*shuffle_weights") as refusal:
+        fold_weights(q)
+    assert refusal.value.values == {"row": 1, **values, "such rows": 1}
+    # Traced values cannot be looked at: the row becomes NaN.
+    factors = np.asarray(jax.jit(fold_weights)(q).factors)
+    np.testing.assert_array_equal(np.isnan(factors), [False, True, False])
+
+
+def test_the_widest_spread_and_the_lowest_scale_are_folded() -> None:
+    for q in (spread(140, 114), spread(14, 14), spread(0xFE, 0xFE)):
+        np.testing.assert_array_equal(reference.dequantize(unfold_weights(fold_weights(q))), reference.dequantize(q))
+
+
+@pytest.mark.parametrize(("fmt", "why"), [("nvfp4", "no powers of two"), ("mxfp8_e4m3", "is not mxfp4")])
+def test_other_formats_are_refused_with_the_reason(fmt: str, why: str) -> None:
+    with pytest.raises(UnsupportedError, match=why) as refusal:
+        fold_weights(narrowgemm.quantize(np.ones((64, 128), np.float32), fmt))
+    assert refusal.value.values == {"format": fmt}
+
+
+def test_leaves_that_do_not_fit_are_refused() -> None:
+    tiles, factors = jnp.zeros((1, 1, 17, 64), jnp.uint32), jnp.ones(64, jnp.float32)
+    FoldedWeights(tiles, factors, (64, 128))
+    with pytest.raises(ValueError, match=r"tiles are \(1, 1, 16, 64\) of uint32, not \(1, 1, 17, 64\)"):
+        FoldedWeights(tiles[:, :, 1:], factors, (64, 128))
+    with pytest.raises(ValueError, match=r"factors are \(64,\) of float32, not \(63,\)"):
+        FoldedWeights(tiles, factors, (63, 128))

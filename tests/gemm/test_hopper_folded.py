@@ -1,0 +1,259 @@
+"""The Hopper kernel with folded weights: its widening under NumPy, machine code for sm_90a, interpreted, refusals."""
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import jax
+import ml_dtypes
+import numpy as np
+import pytest
+from tests.gemm.test_weight_widening import QUAD, ROW, THREAD, WORDS
+
+import narrowgemm
+from narrowgemm.aot import CompileCase, MachineCode, compile_many
+from narrowgemm.errors import UnsupportedError
+from narrowgemm.formats import fold, reference
+from narrowgemm.formats.fold import MOST, STEP, fold_weights
+from narrowgemm.formats.spec import ELEMENTS
+from narrowgemm.gemm import _mosaic_gpu, oracle
+from narrowgemm.gemm._folded_widening import LookUps, fragments, table_of, widen
+from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS
+from narrowgemm.gemm._hopper_folded_space import Config, place_of, steps_of_part, store_rows
+from narrowgemm.gemm._words import WordOperations
+from narrowgemm.gemm.registry import kernel_named
+from narrowgemm.problem import GemmProblem
+
+KERNEL = kernel_named("hopper_wgmma_w4a8_folded")
+
+
+def _permute(low: Any, high: Any, selectors: Any) -> Any:
+    """PTX ISA, `prmt`: byte s of the eight for each of the lowest four nibbles; its highest bit asks for a sign."""
+    eight = np.uint64(high) << np.uint64(32) | np.uint64(low)
+    chosen = [np.asarray(selectors, np.uint64) >> np.uint64(4 * i) & np.uint64(15) for i in range(4)]
+    assert all((number < 8).all() for number in chosen)
+    return sum(((eight >> number * np.uint64(8) & np.uint64(0xFF)) << np.uint64(8 * i)).astype(np.uint32)
+               for i, number in enumerate(chosen))  # fmt: skip
+
+
+def _multiply_add(word: Any, factor: int, addend: int) -> Any:
+    return ((np.asarray(word, np.uint64) * np.uint64(factor) + np.uint64(addend)) & np.uint64(0xFFFFFFFF)).astype("u4")
+
+
+LOOK_UPS = LookUps(_permute, _multiply_add)
+
+
+def test_every_code_in_every_place_and_at_every_distance_is_widened() -> None:
+    values = reference.decode(np.arange(16, dtype=np.uint8), ELEMENTS["e2m1"])
+    for halvings in range(MOST + 1):
+        for block in range(4):
+            table = table_of(np.uint32(STEP * halvings << 8 * block), block, WORDS, LOOK_UPS)
+            for f, i in np.ndindex(2, 4):
+                codes = np.arange(16, dtype=np.uint32)
+                word = (codes & 7) << (16 * f + 4 * i) | (codes >> 3) << (8 * i + 7 - 4 * f)
+                found = widen(word, table, WORDS, LOOK_UPS)
+                lanes = np.broadcast_to(found[f], 16).astype("<u4").view(ml_dtypes.float8_e5m2).reshape(16, 4)
+                numbers = lanes[:, i].astype(np.float64)
+                np.testing.assert_array_equal(numbers, values * 2.0 ** (fold.EXPONENT - halvings))
+                np.testing.assert_array_equal(np.signbit(numbers), codes >= 8)
+                assert not np.delete(lanes.astype(np.float64), i, axis=1).any()
+                assert not np.any(found[1 - f])
+
+
+def test_the_example_of_the_docstring() -> None:
+    table = table_of(np.uint32(8), 0, WORDS, LOOK_UPS)
+    assert tuple(map(int, table)) == (0x6A686400, 0x72706E6C)
+    assert int(_permute(*table, np.uint32(0x2345))) == 0x686A6C6E
+
+
+def folded_tiles(n: int, k: int) -> tuple[narrowgemm.FoldedWeights, np.ndarray]:
+    """Random weights, folded, and their values."""
+    random = np.random.default_rng(0)
+    values = random.normal(size=(n, k)) * 2.0 ** np.repeat(random.integers(-10, 10, (n, k // 32)), 32, axis=1)
+    q = narrowgemm.quantize(values.astype(np.float32), "mxfp4")
+    return fold_weights(q), reference.dequantize(q)
+
+
+def test_fragments_times_their_factors_are_the_weights() -> None:
+    """The array that the tensor core sees, by PTX's figures of the fragments."""
+    weights, exact = folded_tiles(64, 256)
+    for tile in range(2):
+        flat = np.asarray(weights.tiles)[0, tile].reshape(-1)
+        codes = [flat[512 * plane + 4 * THREAD + j] for plane in range(2) for j in range(4)]
+        registers = fragments(codes, [flat[1024 + 2 * (THREAD // 4) + row] for row in range(2)], WORDS, LOOK_UPS)
+        seen = np.full((64, 128), np.nan)
+        for index, register in enumerate(registers):
+            block, half_k, half_row = index // 4, index // 2 % 2, index % 2
+            lanes = register.astype("<u4").view(ml_dtypes.float8_e5m2).reshape(128, 4).astype(np.float64)
+            for i in range(4):
+                seen[ROW + 8 * half_row, 32 * block + 16 * half_k + 4 * QUAD + i] = lanes[:, i]
+        factors = np.asarray(weights.factors).astype(np.float64)
+        np.testing.assert_array_equal(seen * factors[:, None], exact[:, 128 * tile : 128 * tile + 128])
+
+
+def test_widening_takes_few_operations_a_weight() -> None:
+    """A masked word is ORed in the same three-input operation: of it the mask does not count."""
+    count = 0
+
+    def counted(*_: Any) -> int:
+        nonlocal count
+        count += 1
+        return 0
+
+    do = WordOperations(lambda *_: 0, counted, counted, counted, lambda _: 0, counted)
+    fragments([0] * 8, [0] * 2, do, LookUps(counted, counted))
+    assert (count + 8) / 64 <= 1.25  # and a mask of each word
+
+
+#: Formats of A and C, M, config: the widest tile, which spills first, the narrowest, stores in one part and in three.
+CASES: tuple[tuple[str, str, int, Config], ...] = (
+    ("fp8_e4m3", "bf16", 5, Config(8, 12)),
+    ("fp8_e4m3", "bf16", 600, Config(256, 4)),
+    ("fp8_e5m2", "f32", 600, Config(256, 3)),
+    ("fp8_e4m3", "fp8_e4m3", 600, Config(192, 4)),
+    ("fp8_e4m3", "bf16", 64, Config(64, 8, 2)),
+    ("fp8_e4m3", "f32", 64, Config(64, 4, 4)),
+)
+
+
+@pytest.fixture(scope="module")
+def codes() -> list[MachineCode]:
+    """Machine code of every case; N and K are no multiples of a tile."""
+    cases = [
+        CompileCase(KERNEL.name, "h200", GemmProblem(m, 1040, 1056, a, "mxfp4", out), vars(config))
+        for a, out, m, config in CASES
+    ]
+    outcomes = compile_many(cases)
+    assert [outcome.reason for outcome in outcomes if outcome.reason] == []
+    return [outcome.code for outcome in outcomes if outcome.code]
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_machine_code_multiplies_two_steps_a_turn_without_spills_or_more_waits(
+    codes: list[MachineCode], number: int
+) -> None:
+    code, (a, _, _, config) = codes[number], CASES[number]
+    of_a = "E4M3" if a == "fp8_e4m3" else "E5M2"
+    assert code.count(f"QGMMA.64x{config.tile_m}x32.F32.E5M2.{of_a}") == code.count("QGMMA") == 8
+    # One a step and one at the end of a tile; ptxas adds waits where it cannot keep a multiplication in flight.
+    assert code.count("WARPGROUP.DEPBAR") == 3
+    assert code.count("UTMASTG") > 0
+    assert code.spill_bytes == 0
+    assert code.count("LDL") == code.count("STL") == 0
+    assert code.shared_memory_bytes is not None
+    assert code.shared_memory_bytes <= 227 * 1024
+    assert code.instruction_count < 2500
+
+
+@pytest.mark.parametrize("number", range(len(CASES)))
+def test_a_block_asks_for_no_more_registers_than_it_was_launched_with(codes: list[MachineCode], number: int) -> None:
+    code = codes[number]
+    assert code.threads is not None
+    assert code.registers is not None
+    assert code.threads * code.registers >= 128 * (CONSUMERS * CONSUMER_REGISTERS + PRODUCER_REGISTERS)
+
+
+@pytest.mark.parametrize(
+    ("shape", "config", "out"),
+    [
+        ((1, 64, 32), Config(8, 2), "f32"),
+        ((33, 144, 288), Config(32, 2), "f32"),
+        ((19, 208, 416), Config(16, 2, 2), "f32"),
+        ((70, 272, 672), Config(72, 3, 4), "bf16"),
+        ((200, 144, 160), Config(192, 2), "fp8_e4m3"),
+    ],
+)
+def test_copies_barriers_and_stores_give_the_product_without_races(
+    shape: tuple[int, int, int], config: Config, out: str
+) -> None:
+    m, n, k = shape
+    problem = GemmProblem(m, n, k, "fp8_e4m3", "mxfp4", out)
+    KERNEL.check(problem, config)
+    random = np.random.default_rng(0)
+    a, b = (random.normal(size=(rows, k)).astype(np.float32) for rows in (m, n))
+    qa, qb = (
+        narrowgemm.quantize(a, "fp8_e4m3"),
+        narrowgemm.quantize(b * np.exp2(np.arange(n) % 9 - 4)[:, None].astype("f4"), "mxfp4"),
+    )
+    run = jax.jit(lambda a, b: KERNEL.matmul(a, b, config, out, interpret=True))
+    error, _ = oracle.errors(run(qa, KERNEL.prepared(qb)), oracle.exact(qa, qb))
+    assert error < {"f32": 1e-6, "bf16": 2.0**-8, "fp8_e4m3": 2.0**-4}[out]
+    assert not _mosaic_gpu.races_found()
+
+
+@pytest.mark.parametrize("tiles", [(1, 5), (3, 7), (33, 4), (16, 16)])
+@pytest.mark.parametrize("tile_m", [8, 128, 256])
+def test_every_tile_is_taken_once_and_those_that_share_weights_follow_each_other(
+    tiles: tuple[int, int], tile_m: int
+) -> None:
+    places = [place_of(index, tiles, tile_m) for index in range(tiles[0] * tiles[1])]
+    assert sorted(places) == sorted(np.ndindex(tiles))
+    # A band's tiles in N are walked one by one: within 2048 rows of A, weights are fetched once.
+    changes = sum(one[1] != other[1] for one, other in itertools.pairwise(places))
+    bands = -(-tiles[0] * tile_m // max(2048, tile_m))
+    assert changes <= bands * tiles[1] - 1
+
+
+@pytest.mark.parametrize(("k_steps", "splits"), [(1, 1), (7, 4), (10, 8), (64, 2)])
+def test_parts_of_k_take_every_step_once(k_steps: int, splits: int) -> None:
+    parts = [steps_of_part(part, splits, k_steps) for part in range(splits)]
+    assert [first + i for first, steps in parts for i in range(steps)] == list(range(k_steps))
+    assert min(steps for _, steps in parts) >= 1
+
+
+@pytest.mark.parametrize("tile_m", range(8, 257, 8))
+def test_a_tile_is_stored_in_whole_parts(tile_m: int) -> None:
+    rows = store_rows(tile_m)
+    assert tile_m % rows == 0
+    assert rows % 8 == 0
+    assert rows <= 64
+
+
+GOOD = GemmProblem(16, 512, 1024, "fp8_e4m3", "mxfp4")
+
+
+@pytest.mark.parametrize(
+    ("problem", "config", "named"),
+    [
+        (replace(GOOD, n=516), Config(), {"n": 516}),
+        (replace(GOOD, k=1040), Config(), {"k": 1040}),
+        (GOOD, Config(tile_m=12), {"tile_m": 12}),
+        (GOOD, Config(tile_m=264, stages=2), {"tile_m": 264}),
+        (GOOD, Config(splits=3), {"splits": 3}),
+        (replace(GOOD, k=512), Config(splits=8), {"splits": 8}),
+        (GOOD, Config(tile_m=256, stages=6), {"tile_m": 256, "stages": 6}),
+        (GOOD, Config(stages=1), {"tile_m": 16, "stages": 1}),
+    ],
+)
+def test_what_cannot_be_done_is_refused_by_name(problem: GemmProblem, config: Config, named: dict[str, int]) -> None:
+    KERNEL.check(GOOD, Config())
+    with pytest.raises(UnsupportedError) as refusal:
+        KERNEL.check(problem, config)
+    assert refusal.value.values == named
+
+
+def test_weights_are_never_folded_or_unfolded_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("narrowgemm.gemm.api.check_device", lambda _: None)
+    q = narrowgemm.quantize(np.ones((64, 128), np.float32), "mxfp4")
+    a = narrowgemm.quantize(np.ones((8, 128), np.float32), "fp8_e4m3")
+    for b in (q, narrowgemm.shuffle_weights(q, 8)):
+        with pytest.raises(UnsupportedError, match="fold_weights"):
+            narrowgemm.gemm(a, b, kernel=KERNEL.name)
+    folded = narrowgemm.fold_weights(q)
+    with pytest.raises(UnsupportedError, match="shuffle_weights"):
+        narrowgemm.gemm(a, folded, kernel="hopper_wgmma_w4a8")
+    mx = narrowgemm.quantize(np.ones((8, 128), np.float32), "mxfp4")
+    with pytest.raises(UnsupportedError, match="unfold_weights"):
+        narrowgemm.gemm(mx, folded, kernel="blackwell_tcgen05_mxfp4")
+
+
+def test_without_a_kernel_named_folded_weights_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("narrowgemm.gemm.api.check_device", lambda _: None)
+    taken = []
+    own = replace(KERNEL, matmul=lambda *given: taken.append(given[1:3]))
+    monkeypatch.setattr(
+        "narrowgemm.gemm.api.kernel_named", lambda name: own if name == own.name else kernel_named(name)
+    )
+    folded = narrowgemm.fold_weights(narrowgemm.quantize(np.ones((64, 128), np.float32), "mxfp4"))
+    narrowgemm.gemm(narrowgemm.quantize(np.ones((8, 128), np.float32), "fp8_e4m3"), folded)
+    assert [(b is folded, type(config)) for b, config in taken] == [(True, Config)]
