@@ -112,6 +112,7 @@ CASES: tuple[tuple[str, str, int, Config], ...] = (
     ("fp8_e5m2", "f32", 600, Config(256, 3)),
     ("fp8_e4m3", "fp8_e4m3", 600, Config(192, 4)),
     ("fp8_e4m3", "bf16", 64, Config(64, 8, 2)),
+    ("fp8_e4m3", "bf16", 600, Config(256, 4, 1, 2)),
     ("fp8_e4m3", "f32", 64, Config(64, 4, 4)),
 )
 
@@ -161,6 +162,7 @@ def test_a_block_asks_for_no_more_registers_than_it_was_launched_with(codes: lis
         ((19, 208, 416), Config(16, 2, 2), "f32"),
         ((70, 272, 672), Config(72, 3, 4), "bf16"),
         ((200, 144, 160), Config(192, 2), "fp8_e4m3"),
+        ((50, 400, 416), Config(32, 3, 1, 2), "bf16"),
     ],
 )
 def test_copies_barriers_and_stores_give_the_product_without_races(
@@ -223,6 +225,9 @@ GOOD = GemmProblem(16, 512, 1024, "fp8_e4m3", "mxfp4")
         (replace(GOOD, k=512), Config(splits=8), {"splits": 8}),
         (GOOD, Config(tile_m=256, stages=6), {"tile_m": 256, "stages": 6}),
         (GOOD, Config(stages=1), {"tile_m": 16, "stages": 1}),
+        (GOOD, Config(cluster_n=3), {"cluster_n": 3, "splits": 1, "tile_m": 16}),
+        (GOOD, Config(splits=2, cluster_n=2), {"cluster_n": 2, "splits": 2, "tile_m": 16}),
+        (GOOD, Config(tile_m=24, cluster_n=2), {"cluster_n": 2, "splits": 1, "tile_m": 24}),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(problem: GemmProblem, config: Config, named: dict[str, int]) -> None:

@@ -9,8 +9,9 @@ Where there are fewer tiles than multiprocessors, `splits` parts of K are comput
 cluster. At the end each block but the owner sends its FP32 sums into the owner's shared memory, and the owner adds them
 to its own in the order of the parts: the same bits on every run. Block c of a cluster owns the rows of consumer c.
 
-Without splits the grid is persistent, and loads of the next tile run ahead while a tile is stored. With splits a
-cluster has one tile: nobody sends into shared memory that an earlier tile still uses.
+Without splits the grid is persistent, and loads of the next tile run ahead while a tile is stored; two blocks of a
+cluster may then take tiles side by side in N and each load half of the rows of A for both. With splits a cluster has
+one tile: nobody sends into shared memory that an earlier tile still uses.
 
 Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
   consumers (0, 1)  64 of N each: words -> registers -> widened -> wgmma with A from shared memory; exchange, scale,
@@ -21,8 +22,9 @@ Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
 
 Barriers:
   full   one a stage of 128 of K; 2 arrivals: the copies of the weights' two tiles and of A. Both consumers wait for it.
-  empty  one a stage; an arrival a consumer, once the wgmmas of the step have read A: its words are in registers since
-         long. The producer waits for it, and at the end once more for every stage in use.
+  empty  one a stage; an arrival a consumer, in every block of the cluster that shares A, once the wgmmas of the step
+         have read A: its words are in registers since long. The producer waits for it, and at the end once more for
+         every stage in use: no block leaves a cluster while a partner can still reach it.
   sent   one, with splits only; an arrival, with its bytes, from every other block of the cluster. The owner waits for
          it: it may then read, and no block ends while another still writes to it.
 Of a consumer's two staging tiles one is written again when the store before the last has been read out.
@@ -73,16 +75,17 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
         raise UnsupportedError(name, {"b": type(b).__name__}, rule, remedy)
     (m, k), n = qa.shape, b.shape[0]
     out = jax.ShapeDtypeStruct((m, n), format_named(out_format).element.dtype)
-    tiles, k_steps = (ceil_div(m, config.tile_m), ceil_div(n, TILE_N)), ceil_div(k, TILE_K)
+    tiles, k_steps = (ceil_div(m, config.tile_m), ceil_div(n, TILE_N * config.cluster_n)), ceil_div(k, TILE_K)
     count = tiles[0] * tiles[1]
+    clusters = max(1, _mosaic_gpu.core_count(interpret) // config.cluster_n)
     passed = [_interpreted_exchange(config, count)] if interpret and config.splits > 1 else []
     kernel = plgpu.kernel(
         functools.partial(_body, config=config, tiles=tiles, k_steps=k_steps, interpret=interpret),
         out_type=(out, *passed),
-        grid=(count if config.splits > 1 else min(count, _mosaic_gpu.core_count(interpret)),),
+        grid=(count if config.splits > 1 else min(count, clusters),),
         grid_names=("clusters",),
-        cluster=(config.splits,),
-        cluster_names=("parts",),
+        cluster=(config.splits, config.cluster_n),
+        cluster_names=("parts", "cluster_n"),
         num_threads=CONSUMERS + 1,
         thread_name="role",
         scratch_types=_scratch(config, qa, out.dtype, interpret),
@@ -108,7 +111,7 @@ def _scratch(config: Config, a: QuantizedArray, out_dtype: Any, interpret: bool)
         "a_buffer": _mosaic_gpu.tile_buffer(config.stages, config.tile_m, a.codes.dtype, interpret, columns=TILE_K),
         "out_smem": plgpu.SMEM(staged, out_dtype, transforms=(swizzle,)),
         "full": plgpu.Barrier(num_arrivals=2, num_barriers=config.stages),
-        "empty": plgpu.Barrier(num_arrivals=CONSUMERS, num_barriers=config.stages),
+        "empty": _empty_barrier(config),
     }
     if config.splits > 1 and interpret:
         scratch["sent"] = plgpu.ClusterBarrier(collective_axes=("parts",), num_arrivals=CONSUMERS, num_barriers=1)
@@ -116,6 +119,12 @@ def _scratch(config: Config, a: QuantizedArray, out_dtype: Any, interpret: bool)
         scratch["sent"] = plgpu.Barrier(num_arrivals=config.splits - 1)
         scratch["received"] = plgpu.SMEM((config.splits - 1, TILE_ROWS, config.tile_m), jnp.float32)
     return scratch
+
+
+def _empty_barrier(config: Config) -> Any:
+    if config.cluster_n == 1:
+        return plgpu.Barrier(num_arrivals=CONSUMERS, num_barriers=config.stages)
+    return plgpu.ClusterBarrier(collective_axes=("cluster_n",), num_arrivals=CONSUMERS, num_barriers=config.stages)
 
 
 def _body(  # noqa: C901 (the device code of one kernel; its closures are its phases)
@@ -138,7 +147,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     k_steps: int,
     interpret: bool,
 ) -> None:
-    """The kernel of one thread block; `tiles` counts those of C in M and in N."""
+    """The kernel of one thread block; `tiles` counts those of C in M, and in N those of a cluster."""
     a_tma, a_smem = _mosaic_gpu.views(a_buffer, interpret)
     role, part = lax.axis_index("role"), lax.axis_index("parts")
     first_step, steps = steps_of_part(part, config.splits, k_steps)
@@ -152,7 +161,9 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
         @plgpu.nd_loop((tiles[0] * tiles[1],), collective_axes="clusters", init_carry=jnp.int32(0))
         def steps_done(loop: plgpu.NDLoopInfo, carry: jax.Array) -> jax.Array:
-            visit(carry, loop.index[0], *place_of(loop.index[0], tiles, config.tile_m))
+            tile_m, cluster_tile = place_of(loop.index[0], tiles, config.tile_m)
+            tile_n = cluster_tile * config.cluster_n + lax.axis_index("cluster_n")
+            visit(carry, loop.index[0], tile_m, tile_n)
             done: jax.Array = carry + 2 * pairs
             return done
 
@@ -171,7 +182,12 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                 weights = tiles_gmem.at[pl.ds(tile_n * CONSUMERS, CONSUMERS), k_step]
                 plgpu.copy_gmem_to_smem(weights, packed_smem.at[slot], full.at[slot])
                 activations = a_gmem.at[pl.ds(tile_m * config.tile_m, config.tile_m), pl.ds(k_step * TILE_K, TILE_K)]
-                plgpu.copy_gmem_to_smem(activations, a_tma.at[slot], full.at[slot])
+                plgpu.copy_gmem_to_smem(
+                    activations,
+                    a_tma.at[slot],
+                    full.at[slot],
+                    collective_axes="cluster_n" if config.cluster_n > 1 else None,
+                )
 
         total = for_each_tile(load_tile)
 
@@ -188,6 +204,10 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
         across = TILE_ROWS // columns
 
         def leave(step: jax.Array) -> None:
+            # One thread tells the other block, for all of the warpgroup; in its own block each tells for itself. The
+            # interpreter also wants a fence: it sees no wgmma that has ended, in which the words are.
+            if config.cluster_n > 1 or interpret:
+                plgpu.commit_smem()
             plgpu.barrier_arrive(empty.at[stage_of(step)])
 
         def sums_of(done: jax.Array) -> jax.Array:
@@ -216,8 +236,6 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                 plgpu.barrier_wait(full.at[slot])
                 values = tile_values(packed_smem[slot, role][None, None])
                 total += values @ a_smem[slot].astype(jnp.float32).T
-                # On the device the words are in a multiplication that has ended; here nothing tells the interpreter so.
-                plgpu.commit_smem()
                 leave(done + i)
                 return total
 

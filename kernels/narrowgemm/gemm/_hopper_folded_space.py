@@ -26,6 +26,8 @@ RESERVED_BYTES = 2048
 BAND_ROWS = 2048
 #: Streaming multiprocessors of the SXM boards.
 _SMS = 132
+#: Rows of A from which on sharing them is tried: below, weights are most of what is loaded.
+_LEAST_SHARED = 64
 _TILES_M = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 
 
@@ -36,11 +38,13 @@ class Config:
     tile_m: rows of A of a tile, a multiple of 8; of C it is tile_m×128.
     stages: depth of the operand pipeline, in steps of 128 of K.
     splits: parts of K, computed side by side by the blocks of a cluster.
+    cluster_n: blocks of a cluster side by side in N, which share A, each loading its part for all; without splits.
     """
 
     tile_m: int = 16
     stages: int = 12
     splits: int = 1
+    cluster_n: int = 1
 
 
 def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
@@ -56,6 +60,10 @@ def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
     if config.splits not in SPLITS or config.splits > steps:
         rule = f"is not one of {', '.join(map(str, SPLITS))} up to the {steps} steps of K of {TILE_K}"
         raise UnsupportedError(kernel, {"splits": config.splits}, rule, "change splits")
+    if config.cluster_n not in (1, 2) or (config.cluster_n == 2 and (config.splits > 1 or config.tile_m % 16)):
+        values: dict[str, object] = {name: getattr(config, name) for name in ("cluster_n", "splits", "tile_m")}
+        rule = "are not one block, or two without splits that load whole groups of 8 rows of A each"
+        raise UnsupportedError(kernel, values, rule, "change cluster_n")
     needed, available = shared_memory_bytes(problem, config), _mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES
     if needed > available or not MIN_STAGES <= config.stages <= MAX_STAGES:
         stages = f"{MIN_STAGES} to {MAX_STAGES}"
@@ -70,9 +78,11 @@ def candidates_folded(kernel: str, problem: GemmProblem) -> list[Config]:
     """
     found = []
     for tile_m in _TILES_M:
-        for splits in SPLITS:
-            config = Config(tile_m, _stages_that_fit(problem, Config(tile_m, 1, splits)), splits)
-            if is_admitted(check_folded, kernel, problem, config):
+        for splits, cluster_n in (*((splits, 1) for splits in SPLITS), (1, 2)):
+            stages = _stages_that_fit(problem, Config(tile_m, 1, splits))
+            config = Config(tile_m, stages, splits, cluster_n)
+            is_of_use = cluster_n <= ceil_div(problem.n, TILE_N) and tile_m >= _LEAST_SHARED * (cluster_n > 1)
+            if is_of_use and is_admitted(check_folded, kernel, problem, config):
                 found.append(config)
     if not found:
         check_folded(kernel, problem, Config(tile_m=8, stages=MIN_STAGES))
@@ -132,6 +142,7 @@ _MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2440, 30, 58
 #: Counted in the machine code of a step, a thread: the same for every tile, and four warps share a scheduler's cycles.
 _STEP_INSTRUCTIONS = 131
 _LATENCY_CYCLES = 1500  # from the request for a stage to its first byte
+_CYCLES_PER_LOADED_BYTE = 0.004  # of the dense kernels: what loads cost a board at its power limit
 _CYCLES_PER_TILE = 1500
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18
 #: Not measured here, taken from the decode kernel: clusters that run at once, by their size, and what sending takes.
@@ -141,16 +152,19 @@ _EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1000, 20
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     """Cycles of the whole grid: of all weights through the memory, or of the busiest block's steps; and of ends."""
-    tiles_m, tiles_n = ceil_div(problem.m, config.tile_m), ceil_div(problem.n, TILE_N)
+    tiles_m = ceil_div(problem.m, config.tile_m)
+    tiles_n = ceil_div(problem.n, TILE_N * config.cluster_n) * config.cluster_n
     waves = ceil_div(tiles_m * tiles_n, _CLUSTERS[config.splits])
+    loaded = _stage_bytes(0) + config.tile_m * TILE_K // config.cluster_n
     k_steps = ceil_div(problem.k, TILE_K)
-    arriving = max(_stage_bytes(0) / _BYTES_PER_CYCLE / tiles_m, _stage_bytes(config.tile_m) / _L2_BYTES_PER_CYCLE)
+    arriving = max(_stage_bytes(0) / _BYTES_PER_CYCLE / tiles_m, loaded / _L2_BYTES_PER_CYCLE)
     step = max(
         TILE_N * config.tile_m * TILE_K / 4096,
         _STEP_INSTRUCTIONS * CONSUMERS,
         arriving,
         (_LATENCY_CYCLES + arriving) / (config.stages - 1),
     )
+    step += _CYCLES_PER_LOADED_BYTE * loaded
     end = TILE_N * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
     if config.splits > 1:
         end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
