@@ -28,6 +28,12 @@ _SPACES: dict[str, dict[str, tuple[object, ...]]] = {
         "cluster_m": (1, 2),
     },
     "hopper_weights": {"tile_m": (8, 16, 64, 128), "stages": (1, 8), "splits": (1, 2, 16)},
+    "hopper_wgmma_w4a8_folded": {
+        "tile_m": (8, 16, 64, 128, 256),
+        "stages": (2, 4),
+        "splits": (1, 2, 8),
+        "cluster_n": (1, 2),
+    },
     "hopper_decode": {
         "tile_m": (8, 48, 128, 256),
         "tile_n": (64, 128, 256),
@@ -48,7 +54,8 @@ def _on_blackwell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _space(kernel: Kernel) -> Iterator[Any]:
     splits = "hopper_decode" if kernel.max_m else "hopper_weights"
-    space = _SPACES[splits if "splits" in kernel.config_type.__dataclass_fields__ else kernel.arch]
+    alike = splits if "splits" in kernel.config_type.__dataclass_fields__ else kernel.arch
+    space = _SPACES[kernel.name if kernel.name in _SPACES else alike]
     for values in itertools.product(*space.values()):
         yield kernel.config_type(**dict(zip(space, values, strict=True)))
 
@@ -105,8 +112,9 @@ def _assert_nothing_is_wasted(kernel: Kernel, problem: GemmProblem, found: list[
         assert cluster_m <= ceil_div(rows, config.tile_m), (problem, config)
         assert cluster_n <= ceil_div(columns, _tile_n(config)), (problem, config)
         k_steps, splits = ceil_div(problem.k, getattr(config, "tile_k", 128)), getattr(config, "splits", 1)
-        # Parts of the decode kernel differ by at most a step; of others the last one has what is left.
-        before_the_last = splits - 1 if kernel.max_m else ceil_div(k_steps, splits) * (splits - 1)
+        # Parts that blocks of a cluster have differ by at most a step; of others the last one has what is left.
+        is_even = kernel.max_m or kernel.name.endswith("_folded")
+        before_the_last = splits - 1 if is_even else ceil_div(k_steps, splits) * (splits - 1)
         assert before_the_last < k_steps, (problem, config)
     first = found[0]
     # A pair of Blackwell's blocks is no waste for few rows: each loads half of B, and the second would have been idle.

@@ -145,15 +145,15 @@ def unfold_weights(weights: FoldedWeights) -> QuantizedArray:
 def _check_rows(q: QuantizedArray) -> None:
     """Raises UnsupportedError, naming the first, for rows that cannot be folded."""
     highest, lowest, has_nan = (np.asarray(part) for part in _exponents(q))
-    for bad, values, rule in (
-        (has_nan, {}, "has a scale that is NaN"),
-        (highest - lowest > MOST, {"highest": highest, "lowest": lowest}, f"has scales more than 2^{MOST} apart"),
-        (highest < _LEAST_EXPONENT, {"highest": highest}, f"has scales below 2^{_LEAST_EXPONENT}"),
+    for is_bad, rule in (
+        (has_nan, "has a scale that is NaN"),
+        (highest - lowest > MOST, f"has weights whose scales are more than 2^{MOST} apart"),
+        (highest < _LEAST_EXPONENT, f"has scales below 2^{_LEAST_EXPONENT}, whose factor FP32 holds as a subnormal"),
     ):
-        if bad.any():
-            row = int(np.argmax(bad))
-            shown = {f"{name} exponent": int(value[row]) for name, value in values.items()}
-            raise UnsupportedError("fold_weights", {"row": row, **shown, "such rows": int(bad.sum())}, rule, _UNFOLDED)
+        if is_bad.any():
+            row = int(np.argmax(is_bad))
+            shown: dict[str, object] = {"row": row, "highest": f"2^{highest[row]}", "lowest": f"2^{lowest[row]}"}
+            raise UnsupportedError("fold_weights", shown, f"{rule} (such rows: {is_bad.sum()})", _UNFOLDED)
 
 
 @jax.jit
