@@ -13,11 +13,13 @@ from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import quantize
 from narrowgemm.gemm import _mosaic_gpu, _wgmma_promote, api, oracle
+from narrowgemm.gemm._hopper import REGISTERS
 from narrowgemm.gemm._hopper_block128_space import Config, grain
 from narrowgemm.gemm.registry import Kernel, kernel_named
 from narrowgemm.problem import GemmProblem
 
 SMALL = Config(tile_m=128, tile_n=128, stages=2)
+THREE = Config(tile_m=192, tile_n=128, stages=2, consumers=3)
 FORMATS = ("fp8_e4m3_1x128", "fp8_e4m3_128x128")
 
 
@@ -56,6 +58,12 @@ def _problem(m: int, n: int, k: int, out_format: str = "f32") -> GemmProblem:
         ((130, 224, 656), replace(SMALL, tile_m=64, tile_n=112, split=None, part_n=112), "f16"),
         ((130, 272, 272), replace(SMALL, tile_n=256), "fp8_e4m3"),
         ((257, 144, 144), replace(SMALL, tile_m=256), "f32"),
+        # Three consumers: the last tile ends in the first one's rows, or in the second one's; each way to share tiles.
+        ((240, 272, 656), THREE, "bf16"),
+        ((300, 144, 272), replace(THREE, cluster_n=2), "fp8_e4m3"),
+        ((196, 144, 144), replace(THREE, cluster_m=2, tile_n=72, part_n=72, stages=3), "f32"),
+        ((70, 400, 272), replace(THREE, tile_m=64, tile_n=288, split="n", part_n=96), "f32"),
+        ((70, 592, 144), replace(THREE, tile_m=64, tile_n=64, split=None, part_n=64, in_flight=2, round_k=4), "f32"),
     ],
 )
 def test_it_equals_the_oracle_without_races(shape: tuple[int, int, int], config: Config, out_format: str) -> None:
@@ -115,6 +123,10 @@ def test_a_partial_sum_begins_by_overwriting_its_accumulator() -> None:
         (_problem(64, 64, 128), replace(SMALL, tile_n=256, part_n=64), {"part_n": 64}),
         (_problem(64, 64, 128), replace(SMALL, stages=1, in_flight=2), {"stages": 1}),
         (_problem(64, 64, 128), replace(SMALL, stages=9), {"stages": 9}),
+        # Registers for four; rows that three cannot share; 96 accumulators and a part of 96 in 160 registers.
+        (_problem(64, 64, 128), replace(SMALL, consumers=4), {"consumers": 4}),
+        (_problem(64, 64, 128), replace(THREE, tile_m=194), {"tile_m": 194}),
+        (_problem(64, 64, 128), replace(THREE, tile_n=192, part_n=96), {"tile_n": 192}),
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(problem: GemmProblem, config: Config, named: dict[str, int]) -> None:
@@ -159,6 +171,7 @@ def test_machine_code_keeps_partial_sums_in_flight_and_does_not_spill() -> None:
         (whole, Config(128, 256, 4, "m", 2, 1, part_n=128), 2),
         (ragged, Config(128, 160, 5, "m", 1, 1, part_n=80, in_flight=2, round_k=1), 2),
         (ragged, Config(64, 128, 8, None, 1, 2, part_n=128, in_flight=2, round_k=4), 5),
+        (ragged, Config(192, 128, 4, "m", 1, 2, part_n=128, consumers=3), 1),
     ]
     compiled = [aot.CompileCase(_kernel().name, "h200", problem, asdict(config)) for problem, config, _ in cases]
     for (_, config, parts), outcome in zip(cases, aot.compile_many(compiled), strict=True):
@@ -167,3 +180,9 @@ def test_machine_code_keeps_partial_sums_in_flight_and_does_not_spill() -> None:
         assert outcome.code.shared_memory_bytes <= _mosaic_gpu.SHARED_MEMORY_BYTES
         assert outcome.code.count("QGMMA") == 4 * parts, config
         assert outcome.code.count("WARPGROUP.DEPBAR") == parts, config
+        # `setmaxnreg` waits until the block's own pool has what is asked for: more than all of it never comes.
+        consumer, producer = REGISTERS[config.consumers]
+        assert outcome.code.threads is not None
+        assert outcome.code.registers is not None
+        asked = 128 * (config.consumers * consumer + producer)
+        assert asked <= outcome.code.threads * outcome.code.registers, config

@@ -7,7 +7,7 @@ from typing import Literal
 
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm import _hopper_space
-from narrowgemm.gemm._hopper import is_admitted
+from narrowgemm.gemm._hopper import CONSUMERS, REGISTERS, is_admitted
 from narrowgemm.gemm._hopper_space import (
     consumer_tile,
     consumers_of_a_tile,
@@ -21,8 +21,9 @@ from narrowgemm.tiling import ceil_div
 NAME = "hopper_wgmma_fp8_block128"
 #: Rows of B and elements of K that share a scale.
 BLOCK = 128
-#: Accumulators a thread, those of parts in flight included, that leave room for the rest in a consumer's registers.
-MAX_ACCUMULATORS = 192
+#: Accumulators a thread of so many consumers, those of parts in flight included, that leave room for the rest in its
+#: registers.
+MAX_ACCUMULATORS = {2: 192, 3: 128}
 #: Parts of a step: with more, or in longer rounds, LLVM computes too many addresses ahead.
 MAX_PARTS = 2
 #: Places in the parts of a step where another block of B can begin: each is a choice of factors that a thread holds.
@@ -38,15 +39,20 @@ class Config(_hopper_space.Config):
     part_n:    columns of a partial sum, of 64 rows; they divide a consumer's columns.
     in_flight: partial sums that multiply at once, 1 or 2.
     round_k:   steps of K after which none is in flight: 1, 2 or 4.
+    consumers: warpgroups that multiply, 2 or 3.
     """
 
     part_n: int = 128
     in_flight: int = 1
     round_k: int = 1
+    consumers: int = CONSUMERS
 
 
 def check_block128(problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: what `check_dense` says, parts and registers."""
+    if config.consumers not in REGISTERS:
+        rule = "leaves the consumers of a block too few registers, or is none"
+        raise UnsupportedError(NAME, {"consumers": config.consumers}, rule, "use 2 or 3")
     m_wg, n_wg = consumer_tile(config)
     parts: dict[str, object] = {"part_n": config.part_n, "in_flight": config.in_flight, "round_k": config.round_k}
     tile: dict[str, object] = {"tile_m": config.tile_m, "tile_n": config.tile_n, "split": config.split}
@@ -71,8 +77,8 @@ def check_block128(problem: GemmProblem, config: Config) -> None:
         )
         raise UnsupportedError(NAME, tile | parts, rule, "choose a tile_n of more factors of 2")
     accumulators = (m_wg * n_wg + config.in_flight * _hopper_space.STORE_ROWS * config.part_n) // 128
-    if accumulators > MAX_ACCUMULATORS:
-        rule = f"needs {accumulators} accumulators a thread; above {MAX_ACCUMULATORS} they spill"
+    if accumulators > (most := MAX_ACCUMULATORS[config.consumers]):
+        rule = f"needs {accumulators} accumulators a thread of {config.consumers} consumers; above {most} they spill"
         raise UnsupportedError(NAME, tile | parts, rule, "shrink the tile or part_n")
     if config.stages < config.in_flight:
         rule = "are fewer stages than steps that multiply at once"
@@ -101,7 +107,7 @@ def candidates_block128(problem: GemmProblem) -> list[Config]:
     admitted = [config for config in space if is_admitted(_check, NAME, problem, config)]
     if not admitted:
         check_block128(problem, replace(_SMALLEST, stages=2))
-    return sorted(admitted, key=functools.partial(_estimated_cycles, problem))
+    return sorted(admitted, key=functools.partial(_order, problem))
 
 
 def _check(_: str, problem: GemmProblem, config: Config) -> None:
@@ -109,9 +115,15 @@ def _check(_: str, problem: GemmProblem, config: Config) -> None:
 
 
 def _shape(
-    tile_m: int, tile_n: int, split: Literal["m", "n"] | None, part_n: int, in_flight: int, round_k: int
+    tile_m: int,
+    tile_n: int,
+    split: Literal["m", "n"] | None,
+    part_n: int,
+    in_flight: int,
+    round_k: int,
+    consumers: int = CONSUMERS,
 ) -> Config:
-    return Config(tile_m, tile_n, 1, split, part_n=part_n, in_flight=in_flight, round_k=round_k)
+    return Config(tile_m, tile_n, 1, split, part_n=part_n, in_flight=in_flight, round_k=round_k, consumers=consumers)
 
 
 _SMALLEST = _shape(64, 128, "n", 64, 2, 4)
@@ -133,6 +145,7 @@ _SHAPES: tuple[Config, ...] = (
     _shape(128, 128, None, 128, 1, 1),
     _shape(64, 192, "n", 96, 2, 4),
     _SMALLEST,
+    _shape(192, 128, "m", 128, 1, 1, consumers=3),
 )
 #: Fitted to 41 times on an H200 (docs/performance.md), of which it misses one by 8 %, and the others by less.
 _GAP_CYCLES = 45  # what a gap adds to promoting: the wait's end, descriptors, barriers, the first instruction's start
@@ -141,6 +154,11 @@ _CHOICE_CYCLES = 20  # a part that can meet two blocks of B: which of two factor
 _PROMOTED_COLUMNS_PER_CYCLE = 2
 #: Longer rounds have fewer gaps, but were no quicker.
 _ROUND_WORTH = 2
+
+
+def _order(problem: GemmProblem, config: Config) -> tuple[bool, float]:
+    """What no GPU has timed yet comes last."""
+    return config.consumers > CONSUMERS, _estimated_cycles(problem, config)
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:

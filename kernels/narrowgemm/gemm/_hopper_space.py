@@ -49,6 +49,11 @@ class Config:
     raster: Literal["m", "n"] = "m"
     raster_width: int = 8
 
+    @property
+    def consumers(self) -> int:
+        """Warpgroups of a block that multiply."""
+        return CONSUMERS
+
 
 def check_dense(kernel: str, problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: alignment, tile shape, registers, shared memory."""
@@ -64,8 +69,12 @@ def check_dense(kernel: str, problem: GemmProblem, config: Config) -> None:
         )
     m_wg, n_wg = consumer_tile(config)
     tile: dict[str, object] = {"tile_m": config.tile_m, "tile_n": config.tile_n, "split": config.split}
-    if m_wg % 64 or n_wg % 8 or m_wg < 64 or not MIN_CONSUMER_N <= n_wg <= 256:
-        rule = f"gives a consumer {m_wg}×{n_wg}; m goes in steps of 64, n in steps of 8 from {MIN_CONSUMER_N} to 256"
+    is_divided = m_wg * n_wg * consumers_of_a_tile(config) == config.tile_m * config.tile_n
+    if not is_divided or m_wg % 64 or n_wg % 8 or m_wg < 64 or not MIN_CONSUMER_N <= n_wg <= 256:
+        rule = (
+            f"gives a consumer {m_wg}×{n_wg}; these make up the tile, and m goes in steps of 64, n in steps of 8 "
+            f"from {MIN_CONSUMER_N} to 256"
+        )
         raise UnsupportedError(kernel, tile, rule, "change the tile")
     if m_wg * n_wg // 128 > MAX_ACCUMULATORS:
         raise UnsupportedError(
@@ -90,15 +99,15 @@ def _itemsize(fmt: str) -> int:
 
 
 def consumers_of_a_tile(config: Config) -> int:
-    """Consumers that work on one tile: both, or one where they take turns."""
-    return 1 if config.split is None else CONSUMERS
+    """Consumers that work on one tile: all, or one where they take turns."""
+    return 1 if config.split is None else config.consumers
 
 
 def consumer_tile(config: Config) -> tuple[int, int]:
     """The m×n part of the block's tile that one consumer computes."""
     return (
-        config.tile_m // CONSUMERS if config.split == "m" else config.tile_m,
-        config.tile_n // CONSUMERS if config.split == "n" else config.tile_n,
+        config.tile_m // config.consumers if config.split == "m" else config.tile_m,
+        config.tile_n // config.consumers if config.split == "n" else config.tile_n,
     )
 
 
@@ -112,7 +121,7 @@ def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
     """Shared memory of a block: the operand stages and two staging tiles a consumer."""
     out_itemsize = _itemsize(problem.out_format)
     operands = config.stages * STAGE_K_BYTES * (config.tile_m + config.tile_n)
-    return operands + CONSUMERS * 2 * STORE_ROWS * store_columns(config, out_itemsize) * out_itemsize
+    return operands + config.consumers * 2 * STORE_ROWS * store_columns(config, out_itemsize) * out_itemsize
 
 
 def candidates_dense(kernel: str, problem: GemmProblem, products: int = 1) -> list[Config]:

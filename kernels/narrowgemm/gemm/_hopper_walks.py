@@ -23,7 +23,6 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from narrowgemm.gemm._hopper import CONSUMERS
 from narrowgemm.gemm._hopper_space import STORE_ROWS, Config
 from narrowgemm.tiling import ceil_div
 
@@ -76,7 +75,13 @@ class OneProduct:
 
         @plgpu.nd_loop((m_tiles * n_tiles,), collective_axes="clusters", init_carry=jnp.int32(0))
         def tiles(loop: plgpu.NDLoopInfo, carry: jax.Array) -> jax.Array:
-            visit(Place(lax.rem(carry, jnp.int32(CONSUMERS)), carry * k_steps, *self.origin(loop.index[0], m_tiles)))
+            visit(
+                Place(
+                    lax.rem(carry, jnp.int32(self.config.consumers)),
+                    carry * k_steps,
+                    *self.origin(loop.index[0], m_tiles),
+                )
+            )
             return carry + 1
 
         steps: jax.Array = tiles * k_steps
@@ -137,7 +142,7 @@ class Batch(OneProduct):
         @plgpu.nd_loop(shape, collective_axes="clusters", init_carry=jnp.int32(0))
         def tiles(loop: plgpu.NDLoopInfo, carry: jax.Array) -> jax.Array:
             matrix, index = loop.index
-            turn = lax.rem(carry, jnp.int32(CONSUMERS))
+            turn = lax.rem(carry, jnp.int32(self.config.consumers))
             visit(Place(turn, carry * k_steps, *self.origin(index, m_tiles), matrix))
             return carry + 1
 
@@ -199,7 +204,7 @@ class Groups(OneProduct):
             @pl.loop(0, mine)
             def _visit(number: jax.Array) -> None:
                 row, column = self.origin(first + number * clusters, m_tiles)
-                turn = lax.rem(visited + number, jnp.int32(CONSUMERS))
+                turn = lax.rem(visited + number, jnp.int32(self.config.consumers))
                 visit(Place(turn, (visited + number) * k_steps, first_row + row, column, group, first_row + size))
 
             return first_row + size, lax.rem(whose + tiles, clusters), visited + mine
@@ -245,8 +250,8 @@ class Groups(OneProduct):
         across = ceil_div(out.shape[1], columns)
         clusters, shape = lax.axis_size("clusters"), (self.config.cluster_m, self.config.cluster_n)
         worker = lax.axis_index("clusters") * shape[0] + lax.axis_index("cluster_m")
-        worker = (worker * shape[1] + lax.axis_index("cluster_n")) * CONSUMERS + role
-        workers = clusters * shape[0] * shape[1] * CONSUMERS
+        worker = (worker * shape[1] + lax.axis_index("cluster_n")) * self.config.consumers + role
+        workers = clusters * shape[0] * shape[1] * self.config.consumers
 
         @pl.when(first_row < out.shape[0])
         def _zero() -> None:

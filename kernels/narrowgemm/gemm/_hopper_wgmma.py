@@ -8,6 +8,7 @@ Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
   consumers (0, 1)  multiply from shared memory, scale, convert and store. Cooperative: they split each tile. Ping-pong:
                     they take whole tiles in turn, so that one stores while the other multiplies;
   producer  (2)     issues the TMA loads of all K steps of all tiles in order, as far ahead as there are stages.
+Some configs have three consumers (0, 1, 2), of fewer registers each, and the producer behind them.
 
 K steps are counted over all tiles of a block; step s uses stage s mod stages. Barriers:
   full   one a stage (cooperative), or one a consumer and stage (ping-pong: who waits for a barrier waits for all of its
@@ -38,7 +39,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu, _wgmma_epilogue
-from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
+from narrowgemm.gemm._hopper import REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_space import (
     STAGE_K_BYTES,
     STORE_ROWS,
@@ -185,7 +186,7 @@ def kernel_of(
         grid_names=("clusters",),
         cluster=(config.cluster_m, config.cluster_n),
         cluster_names=("cluster_m", "cluster_n"),
-        num_threads=CONSUMERS + 1,
+        num_threads=config.consumers + 1,
         thread_name="role",
         scratch_types=scratch_types,
         interpret=_mosaic_gpu.interpret_params(interpret),
@@ -202,8 +203,8 @@ def scratch(config: Config, dtypes: tuple[Any, Any, Any], columns: int, interpre
     return (
         buffer(config.stages, config.tile_m, a, columns=STAGE_K_BYTES // a.itemsize),
         buffer(config.stages, config.tile_n, b, columns=STAGE_K_BYTES // b.itemsize),
-        buffer(CONSUMERS * 2, STORE_ROWS, out, columns=columns),
-        plgpu.Barrier(num_arrivals=2, num_barriers=config.stages * CONSUMERS // consumers_of_a_tile(config)),
+        buffer(config.consumers * 2, STORE_ROWS, out, columns=columns),
+        plgpu.Barrier(num_arrivals=2, num_barriers=config.stages * config.consumers // consumers_of_a_tile(config)),
         _empty_barrier(config),
     )
 
@@ -243,6 +244,7 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
     tile_k, columns = a_smem.shape[-1], out_smem.shape[-1]
     role = lax.axis_index("role")
     in_turn = config.split is None
+    consumer_registers, producer_registers = REGISTERS[config.consumers]
 
     def stage_of(step: jax.Array) -> jax.Array:
         return lax.rem(step, jnp.int32(config.stages))
@@ -250,9 +252,9 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
     def full_of(turn: jax.Array, slot: jax.Array) -> Any:
         return full.at[slot + (turn * config.stages if in_turn else 0)]
 
-    @pl.when(role == CONSUMERS)
+    @pl.when(role == config.consumers)
     def _produce() -> None:
-        plgpu.set_max_registers(PRODUCER_REGISTERS, action="decrease")
+        plgpu.set_max_registers(producer_registers, action="decrease")
 
         def load_tile(place: Place) -> None:
             @pl.loop(0, k_steps)
@@ -284,9 +286,9 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
 
         finish.drain(steps, k_steps)
 
-    @pl.when(role < CONSUMERS)
+    @pl.when(role < config.consumers)
     def _consume() -> None:
-        plgpu.set_max_registers(CONSUMER_REGISTERS, action="increase")
+        plgpu.set_max_registers(consumer_registers, action="increase")
         scale = (lambda _: jnp.float32(1.0)) if accumulation.are_scaled else walk.scale(a_scale_gmem, b_scale_gmem)
         row_in_tile = role * m_wg if config.split == "m" else 0
         column_in_tile = role * n_wg if config.split == "n" else 0

@@ -27,7 +27,6 @@ from jaxlib.mlir.dialects import arith, llvm
 
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm import _mosaic_gpu
-from narrowgemm.gemm._hopper import CONSUMERS
 from narrowgemm.gemm._hopper_space import (
     RESERVED_BYTES,
     STORE_ROWS,
@@ -71,7 +70,7 @@ def _vectors_of(epilogue: Epilogue) -> int:
 
 
 def _sets(config: Config) -> int:
-    return CONSUMERS // consumers_of_a_tile(config)
+    return config.consumers // consumers_of_a_tile(config)
 
 
 def _width(config: Config) -> int:

@@ -18,7 +18,7 @@ _STAGE_K_BYTES = 128
 _WGMMA_M, _TCGEN05_M = 64, 128
 #: Hopper kernels that widen weights in registers: other tiles, and a time of widening that no term here has.
 _PACKED_WEIGHTS = "hopper_wgmma_w"
-#: Consumer warpgroups of the Hopper kernels.
+#: Consumer warpgroups of the Hopper kernels whose config does not say how many.
 _CONSUMERS = 2
 #: Elements of K in a stage of the Hopper kernels with packed weights.
 _WEIGHTS_TILE_K = 128
@@ -75,9 +75,9 @@ def _family(kernel: str) -> str:
 
 
 def _hopper(config: Mapping[str, Any], problem: GemmProblem, cores: int) -> Tiling:
-    """A cluster loads the operands of all its blocks once. Two consumers share a tile, or take tiles in turn."""
+    """A cluster loads the operands of all its blocks once. The consumers share a tile, or take tiles in turn."""
     cluster_m, cluster_n = config["cluster_m"], config["cluster_n"]
-    columns = config["tile_n"] // (_CONSUMERS if config["split"] == "n" else 1)
+    columns = config["tile_n"] // (config.get("consumers", _CONSUMERS) if config["split"] == "n" else 1)
     schedule = Schedule(
         tile_m=config["tile_m"] * cluster_m,
         tile_n=config["tile_n"] * cluster_n,
