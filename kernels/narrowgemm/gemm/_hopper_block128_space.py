@@ -80,9 +80,9 @@ def check_block128(problem: GemmProblem, config: Config) -> None:
     if accumulators > (most := MAX_ACCUMULATORS[config.consumers]):
         rule = f"needs {accumulators} accumulators a thread of {config.consumers} consumers; above {most} they spill"
         raise UnsupportedError(NAME, tile | parts, rule, "shrink the tile or part_n")
-    if config.stages < config.in_flight:
-        rule = "are fewer stages than steps that multiply at once"
-        raise UnsupportedError(NAME, parts | {"stages": config.stages}, rule, f"use at least {config.in_flight}")
+    if config.stages <= config.in_flight:
+        rule = "are too few stages: a consumer that has parts of several steps in flight waits for one more"
+        raise UnsupportedError(NAME, parts | {"stages": config.stages}, rule, f"use at least {config.in_flight + 1}")
     _hopper_space.check_dense(NAME, problem, config)
 
 
@@ -106,7 +106,7 @@ def candidates_block128(problem: GemmProblem) -> list[Config]:
     ]
     admitted = [config for config in space if is_admitted(_check, NAME, problem, config)]
     if not admitted:
-        check_block128(problem, replace(_SMALLEST, stages=2))
+        check_block128(problem, replace(_SMALLEST, stages=3))
     return sorted(admitted, key=functools.partial(_order, problem))
 
 

@@ -58,7 +58,8 @@ class Tile:
 
     stages:   how many there are; steps take them in turn.
     stage_of: the stage of step number k of the tile.
-    operands: waits for a stage; the references to the tile's rows of A and of B in it.
+    wait:     waits for a stage, once a step.
+    operands: references to the tile's rows of A and of B in a stage.
     leave:    gives a stage back.
     """
 
@@ -68,6 +69,7 @@ class Tile:
     k_steps: int
     stages: int
     stage_of: Callable[[Any], jax.Array]
+    wait: Callable[[jax.Array], None]
     operands: Callable[[jax.Array], tuple[Any, Any]]
     leave: Callable[[jax.Array], None]
 
@@ -93,6 +95,7 @@ def _in_tensor_core(tile: Tile, a_scale: Any, b_scale: Any, interpret: bool) -> 
     def accumulate(acc: Any) -> jax.Array:
         @pl.loop(0, tile.k_steps)
         def _multiply(k_step: jax.Array) -> None:
+            tile.wait(tile.stage_of(k_step))
             a_part, b_part = tile.operands(tile.stage_of(k_step))
             plgpu.wgmma(acc, a_part, b_part.T)
             # One wgmma stays in flight; the one before it has now read its stage.
@@ -319,7 +322,6 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
             factors = finish.row_factors(place.row + row_in_tile, m_wg, scale(place))
 
             def operands(slot: jax.Array) -> tuple[Any, Any]:
-                plgpu.barrier_wait(full_of(place.turn, slot))
                 return a_smem.at[slot, pl.ds(row_in_tile, m_wg)], b_smem.at[slot, pl.ds(column_in_tile, n_wg)]
 
             tile = Tile(
@@ -329,6 +331,7 @@ def body(  # noqa: C901 (the device code of one kernel; its closures are its pha
                 k_steps=k_steps,
                 stages=config.stages,
                 stage_of=lambda k_step: stage_of(place.first_step + k_step),
+                wait=lambda slot: plgpu.barrier_wait(full_of(place.turn, slot)),
                 operands=operands,
                 leave=lambda slot: plgpu.barrier_arrive(empty.at[slot]),
             )

@@ -26,6 +26,8 @@ ROWS, INSTRUCTION_K = 64, 32
 WINDOW = 4
 #: Bytes of a row of an operand in shared memory: one swizzle atom, and so eight rows lie in a kilobyte.
 _ROW_BYTES = 128
+#: What a row adds to a descriptor, which counts 16 bytes.
+ROW_STEP = _ROW_BYTES // 16
 
 _Tiling = mgpu.fragmented_array.Tiling
 #: wgmma's accumulator, an element a register. As pairs, which is what Pallas calls WGMMA, LLVM would hold it in 64-bit
@@ -38,6 +40,8 @@ QUAD = plgpu.Layout.TILED(_Tiling(((64, 4), (16, 4), (8, 4), (1,))), warp_dims=(
 #: A number a row.
 ROW = plgpu.Layout.WGMMA.reduce(1)
 _SCALAR = plgpu.Layout.WG_SPLAT(())
+#: An operand in a `tile_buffer`.
+_TILE = plgpu.RefType((plgpu.TilingTransform((8, _ROW_BYTES)), plgpu.SwizzleTransform(_ROW_BYTES)))  # type: ignore[abstract]
 
 
 def zeros(shape: tuple[int, int], interpret: bool) -> jax.Array:
@@ -46,22 +50,48 @@ def zeros(shape: tuple[int, int], interpret: bool) -> jax.Array:
     return empty if interpret else plgpu.layout_cast(empty, SUM)
 
 
-def multiply(a: Any, b: Any, interpret: bool) -> jax.Array:
-    """a (64, 128) · b (columns, 128)ᵀ of references into a `tile_buffer`, in flight until a `wgmma_wait`."""
+def descriptor_of(tile: Any, interpret: bool) -> jax.Array:
+    """The low half of the descriptor of a reference into a `tile_buffer`, computed here and not where it is used.
+
+    Bits 0–13: address / 16; rows can be added to it. 16–29: unused where rows are one atom.
+    """
+    if interpret:
+        return jnp.zeros((), jnp.int32)
+
+    @plgpu.inline_mgpu(  # type: ignore[untyped-decorator]
+        arg_types=(_TILE,), return_type=plgpu.ShapeDtypeStruct((), jnp.int32, layout=_SCALAR)
+    )
+    def emit(_: Any, tile: Any) -> Any:
+        word = ir.IntegerType.get_signless(32)
+        address = llvm.ptrtoint(word, mgpu_utils.memref_ptr(tile))
+        place = arith.andi(arith.shrui(address, WORDS.constant(4)), WORDS.constant(0x3FFF))
+        low = arith.ori(place, WORDS.constant(1 << 16))
+        # LLVM cannot look into assembly, and would otherwise move the computation to where a multiplication begins.
+        pinned = llvm.inline_asm(word, [low], "", "=r,0", asm_dialect=0, has_side_effects=True)
+        return mgpu.FragmentedArray.splat(pinned, (), is_signed=True)
+
+    descriptor: jax.Array = emit(tile)
+    return descriptor
+
+
+def multiply(a: Any, b: Any, a_descriptor: Any, b_descriptor: Any, interpret: bool) -> jax.Array:
+    """a (64, 128) · b (columns, 128)ᵀ of references into a `tile_buffer`, in flight until a `wgmma_wait`.
+
+    a_descriptor, b_descriptor: their `descriptor_of`, which may have been computed before. The interpreter takes the
+    references, a chip their formats alone.
+    """
     shape = (ROWS, b.shape[0])
     if interpret:
         return _multiply_interpreted(a, b)
-    transforms = (plgpu.TilingTransform((8, _ROW_BYTES)), plgpu.SwizzleTransform(_ROW_BYTES))  # type: ignore[abstract]
-    tile = plgpu.RefType(transforms)
 
     @plgpu.inline_mgpu(  # type: ignore[untyped-decorator]
-        arg_types=(tile, tile), return_type=plgpu.ShapeDtypeStruct(shape, jnp.float32, layout=SUM)
+        arg_types=(_TILE, _TILE, _SCALAR, _SCALAR), return_type=plgpu.ShapeDtypeStruct(shape, jnp.float32, layout=SUM)
     )
-    def emit(_: Any, a: Any, b: Any) -> Any:
+    def emit(_: Any, a: Any, b: Any, a_descriptor: Any, b_descriptor: Any) -> Any:
         f32, count = ir.F32Type.get(), shape[1] // 2
         found = llvm.inline_asm(
             llvm.StructType.get_literal([f32] * count),
-            [_descriptor(a), _descriptor(b)],
+            [_descriptor(a_descriptor), _descriptor(b_descriptor)],
             _instructions(shape[1], _ptx_name(a), _ptx_name(b)),
             ",".join(["=f"] * count + ["l", "l"]),
             asm_dialect=0,
@@ -69,7 +99,7 @@ def multiply(a: Any, b: Any, interpret: bool) -> jax.Array:
         )
         return _array([llvm.extractvalue(f32, found, [i]) for i in range(count)], SUM, shape)
 
-    product: jax.Array = emit(a, b)
+    product: jax.Array = emit(a, b, a_descriptor, b_descriptor)
     return product
 
 
@@ -104,16 +134,14 @@ def _ptx_name(tile: Any) -> str:
     return "e5m2" if isinstance(ir.MemRefType(tile.type).element_type, ir.Float8E5M2Type) else "e4m3"
 
 
-def _descriptor(tile: Any) -> Any:
-    """Where wgmma finds a tile: rows of 128 swizzled bytes, eight to a kilobyte (PTX ISA, «Matrix-descriptor»).
+def _descriptor(low: Any) -> Any:
+    """How wgmma is told of a tile: rows of 128 swizzled bytes, eight to a kilobyte (PTX ISA, «Matrix-descriptor»).
 
-    Bits 0–13: address / 16. 16–29: unused where rows are one atom. 32–45: 1024 / 16. 62–63: swizzle of 128 bytes.
+    Its low half is `descriptor_of`. Bits 32–45: 1024 / 16. 62–63: swizzle of 128 bytes.
     """
     long = ir.IntegerType.get_signless(64)
-    address = llvm.ptrtoint(ir.IntegerType.get_signless(32), mgpu_utils.memref_ptr(tile))
-    place = arith.andi(arith.shrui(address, WORDS.constant(4)), WORDS.constant(0x3FFF))
-    fixed = (1 << 62) | ((8 * _ROW_BYTES // 16) << 32) | (1 << 16)
-    return arith.ori(arith.extui(long, place), mgpu_utils.c(fixed, long))
+    fixed = (1 << 62) | ((8 * _ROW_BYTES // 16) << 32)
+    return arith.ori(arith.extui(long, low.registers.item()), mgpu_utils.c(fixed, long))
 
 
 def _array(registers: list[Any], layout: Any, shape: tuple[int, ...]) -> Any:

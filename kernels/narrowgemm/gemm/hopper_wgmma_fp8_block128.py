@@ -12,10 +12,12 @@ Roles, barriers and stores are those of `_hopper_wgmma`, with a stage of 128 of 
   in flight  so many parts multiply before the first is waited for and promoted beside the others. All that are begun
              in a round of `round_k` steps end in it: ptxas makes each wgmma wait for the one before where two
              accumulators are in flight around a loop.
-  a gap      while a round's last part is promoted, this consumer multiplies nothing. The other one does, if it is not
-             in a gap as well. The tensor core takes instructions of two warps in turn, in whatever order their parts
-             were issued: parts of both that multiply at once end together, and so do their gaps begin.
-  a stage    is given back when its last part has been waited for, before that is promoted.
+  a gap      while a round's last part is promoted, this consumer multiplies nothing. The others do, if they are not in
+             gaps as well. The tensor core takes instructions of several warps in turn, in whatever order their parts
+             were issued: parts that multiply at once end within an instruction of each other, and then so begin the
+             gaps. With two consumers a gap less one instruction is lost, with three a gap less two.
+  a stage    is given back when its last part has been waited for, before that is promoted. A round's first stage is
+             waited for, and its descriptors are computed, while the round before still multiplies: not in the gap.
 
 Scales need no barrier. Four threads share a row of an accumulator: each fetches one of four blocks' scales straight
 from global memory, A's times B's, four steps ahead, and gives it to the others by a shuffle when its step has come; a
@@ -24,13 +26,14 @@ outside of the scales repeats the last one, and meets only rows and columns that
 done. Where tiles are no multiple of 128 wide, a part can meet two blocks of B, and then has two factors a row.
 
 Registers: accumulator and parts in flight take at most 192 of a consumer's 232 a thread; so 64×256 of C a consumer has
-parts of 128 columns, one in flight, and 64×128 has two of them.
+parts of 128 columns, one in flight, and 64×128 has two of them. Of three consumers each has 160, and they take at most
+128: 64×128 of C and a part of as many columns.
 
 Source of the idea: the DeepSeek-V3 technical report (arXiv:2412.19437, section 3.3.2) for the blocks and the promotion.
 """
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +52,16 @@ from narrowgemm.problem import OUT_FORMATS, GemmProblem
 
 #: Accumulators of the parts of a consumer's tile: of rows from top to bottom, and in each of columns.
 Parts = list[list[jax.Array]]
+
+
+class Stage(NamedTuple):
+    """A stage: its number, and the descriptors of the tile's rows of A and of B in it."""
+
+    number: jax.Array
+    a: jax.Array
+    b: jax.Array
+
+
 #: For each part the factors of its rows, four steps of K: one array, or two where it meets two blocks of B.
 Windows = list[list[list[jax.Array]]]
 
@@ -110,19 +123,21 @@ class _Consumer:
         if ends_early:
             groups, rounds = groups + 1, 0
 
-        def group(number: jax.Array, carry: tuple[Windows, Parts, jax.Array]) -> tuple[Windows, Parts, jax.Array]:
+        def group(number: jax.Array, carry: tuple[Windows, Parts, Stage]) -> tuple[Windows, Parts, Stage]:
             windows, totals, stage = carry
             upcoming, count = self._windows((number + 1) * WINDOW), WINDOW // self._config.round_k
             in_group = jnp.minimum(count, all_rounds - number * count) if ends_early else count
-            return upcoming, *self._rounds(in_group, windows, totals, stage)
+            return upcoming, *self._rounds(in_group, number * WINDOW, windows, totals, stage)
 
+        stage = self._stage(self._tile.stage_of(0))
+        self._tile.wait(stage.number)
         zeros = [[_wgmma_promote.zeros((ROWS, self._config.part_n), self._interpret) for _ in self._columns]]
-        begin = (self._windows(jnp.int32(0)), zeros * len(self._rows), self._tile.stage_of(0))
+        begin = (self._windows(jnp.int32(0)), zeros * len(self._rows), stage)
         windows, totals, stage = lax.fori_loop(0, groups, group, begin)
         if rounds:
-            totals, stage = self._rounds(rounds, windows, totals, stage)
+            totals, stage = self._rounds(rounds, jnp.int32(groups * WINDOW), windows, totals, stage)
         if left:
-            totals, _ = self._round(left, jnp.int32(rounds * self._config.round_k), windows, totals, stage)
+            totals, _ = self._round(left, jnp.int32(self._tile.k_steps - left), windows, totals, stage)
         return _wgmma_promote.joined(totals, self._interpret)
 
     def _windows(self, k_step: jax.Array) -> Windows:
@@ -142,48 +157,63 @@ class _Consumer:
         return [[[a * b for b in part] for part in along_n] for a in map(of_a, self._rows)]
 
     def _rounds(
-        self, count: int | jax.Array, windows: Windows, totals: Parts, stage: jax.Array
-    ) -> tuple[Parts, jax.Array]:
-        """So many rounds, from the windows' first step on; returns the totals and the next stage."""
+        self, count: int | jax.Array, first: jax.Array, windows: Windows, totals: Parts, stage: Stage
+    ) -> tuple[Parts, Stage]:
+        """So many rounds, from step `first` on, which is the windows' first; returns the totals and the next stage."""
 
-        def one(number: jax.Array, carry: tuple[Parts, jax.Array]) -> tuple[Parts, jax.Array]:
-            return self._round(self._config.round_k, number * self._config.round_k, windows, *carry)
+        def one(number: jax.Array, carry: tuple[Parts, Stage]) -> tuple[Parts, Stage]:
+            return self._round(self._config.round_k, first + number * self._config.round_k, windows, *carry)
 
-        result: tuple[Parts, jax.Array] = lax.fori_loop(0, count, one, (totals, stage))
+        result: tuple[Parts, Stage] = lax.fori_loop(0, count, one, (totals, stage))
         return result
 
     def _round(
-        self, steps: int, first: jax.Array, windows: Windows, totals: Parts, stage: jax.Array
-    ) -> tuple[Parts, jax.Array]:
-        """So many steps, from column `first` of the windows on, as one pipeline of parts."""
+        self, steps: int, first: jax.Array, windows: Windows, totals: Parts, stage: Stage
+    ) -> tuple[Parts, Stage]:
+        """So many steps from step `first` on, whose stage has been waited for, as one pipeline of parts."""
         totals = [list(row) for row in totals]
         stages = [stage]
-        for _ in range(steps):
-            following = stages[-1] + 1
-            stages.append(jnp.where(following == self._tile.stages, 0, following))
         places = [(x, y) for x in range(len(self._rows)) for y in range(len(self._columns))]
         parts = [(step, x, y) for step in range(steps) for x, y in places]
-        waiting, in_flight, operands = list(parts), list[jax.Array](), (None, None)
+        waiting, in_flight = list(parts), list[jax.Array]()
         for step, x, y in parts:
             while waiting and len(in_flight) < self._config.in_flight:
-                begun = waiting.pop(0)
-                operands = self._tile.operands(stages[begun[0]]) if begun[1:] == (0, 0) else operands
-                in_flight.append(self._multiply(operands, *begun[1:]))
-            factors = [_wgmma_promote.column_of(window, first + step, self._interpret) for window in windows[x][y]]
+                begun, *place = waiting.pop(0)
+                if begun == len(stages):
+                    stages.append(self._next(stages[-1], first + begun))
+                in_flight.append(self._multiply(stages[begun], *place))
+                if tuple(place) == places[0] and (self._config.in_flight == 1 or begun == steps - 1):
+                    stages.append(self._next(stages[-1], first + begun + 1))
+            column = (first & (WINDOW - 1)) + step
+            factors = [_wgmma_promote.column_of(window, column, self._interpret) for window in windows[x][y]]
             plgpu.wgmma_wait(len(in_flight) - 1)
             if (x, y) == places[-1]:
-                self._tile.leave(stages[step])
+                self._tile.leave(stages[step].number)
             in_first_block = BLOCK - lax.rem(self._tile.column + self._columns[y], jnp.int32(BLOCK))
             totals[x][y] = _wgmma_promote.promote(
                 totals[x][y], in_flight.pop(0), factors, in_first_block, self._grain, self._interpret
             )
         return totals, stages[-1]
 
-    def _multiply(self, operands: tuple[Any, Any], x: int, y: int) -> jax.Array:
-        a, b = operands
-        rows, columns = pl.ds(self._rows[x], ROWS), pl.ds(self._columns[y], self._config.part_n)
-        a, b = a if len(self._rows) == 1 else a.at[rows], b if len(self._columns) == 1 else b.at[columns]
-        return _wgmma_promote.multiply(a, b, self._interpret)
+    def _next(self, stage: Stage, k_step: jax.Array) -> Stage:
+        """The stage of step `k_step`, after the one before; waited for if there is such a step."""
+        following = stage.number + 1
+        found = self._stage(jnp.where(following == self._tile.stages, 0, following))
+        pl.when(k_step < self._tile.k_steps)(lambda: self._tile.wait(found.number))
+        return found
+
+    def _stage(self, number: jax.Array) -> Stage:
+        a, b = self._tile.operands(number)
+        return Stage(
+            number, _wgmma_promote.descriptor_of(a, self._interpret), _wgmma_promote.descriptor_of(b, self._interpret)
+        )
+
+    def _multiply(self, stage: Stage, x: int, y: int) -> jax.Array:
+        a, b = self._tile.operands(stage.number)
+        rows, columns = self._rows[x], self._columns[y]
+        a, b = a.at[pl.ds(rows, ROWS)], b.at[pl.ds(columns, self._config.part_n)]
+        of_a, of_b = stage.a + rows * _wgmma_promote.ROW_STEP, stage.b + columns * _wgmma_promote.ROW_STEP
+        return _wgmma_promote.multiply(a, b, of_a, of_b, self._interpret)
 
 
 KERNELS = (
