@@ -62,7 +62,7 @@ def _problem(m: int, n: int, k: int, out_format: str = "f32") -> GemmProblem:
         ((240, 272, 656), replace(THREE, round_k=2), "bf16"),
         ((300, 144, 272), replace(THREE, cluster_n=2), "fp8_e4m3"),
         ((196, 144, 144), replace(THREE, cluster_m=2, tile_n=72, part_n=72, stages=3), "f32"),
-        ((70, 400, 272), replace(THREE, tile_m=64, tile_n=288, split="n", part_n=96), "f32"),
+        ((70, 400, 272), replace(THREE, tile_m=64, tile_n=240, split="n", part_n=80), "f32"),
         ((70, 592, 144), replace(THREE, tile_m=64, tile_n=64, stages=3, split=None, part_n=64, in_flight=2), "f32"),
     ],
 )
@@ -128,6 +128,7 @@ def test_a_partial_sum_begins_by_overwriting_its_accumulator() -> None:
         # Registers for four; rows that three cannot share; 96 accumulators and a part of 96 in 160 registers.
         (_problem(64, 64, 128), replace(SMALL, consumers=4), {"consumers": 4}),
         (_problem(64, 64, 128), replace(THREE, tile_m=194), {"tile_m": 194}),
+        (_problem(64, 64, 128), replace(THREE, tile_m=64, tile_n=288, split="n", part_n=96), {"tile_n": 288}),
         (_problem(64, 64, 128), replace(THREE, tile_n=192, part_n=96), {"tile_n": 192}),
     ],
 )

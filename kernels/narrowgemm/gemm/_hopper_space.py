@@ -22,6 +22,9 @@ MAX_ACCUMULATORS = 128
 MAX_CLUSTER = 2
 #: Narrower stores have no swizzle: 32 bytes of FP8.
 MIN_CONSUMER_N = 32
+#: Elements of the longest box that TMA copies, in each dimension (CUDA driver API, cuTensorMapEncodeTiled), and so rows
+#: of a tile of an operand.
+LONGEST_BOX = 256
 #: Rows of one staged store: those of one wgmma.
 STORE_ROWS = 64
 
@@ -76,6 +79,9 @@ def check_dense(kernel: str, problem: GemmProblem, config: Config) -> None:
             f"from {MIN_CONSUMER_N} to 256"
         )
         raise UnsupportedError(kernel, tile, rule, "change the tile")
+    if max(config.tile_m, config.tile_n) > LONGEST_BOX:
+        rule = f"has more rows of an operand than one TMA box takes, {LONGEST_BOX}"
+        raise UnsupportedError(kernel, tile, rule, "shrink the tile")
     if m_wg * n_wg // 128 > MAX_ACCUMULATORS:
         raise UnsupportedError(
             kernel,

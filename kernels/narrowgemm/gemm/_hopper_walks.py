@@ -23,24 +23,22 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
-from narrowgemm.gemm._hopper_space import STORE_ROWS, Config
+from narrowgemm.gemm._hopper_space import LONGEST_BOX, STORE_ROWS, Config
 from narrowgemm.tiling import ceil_div
 
-#: Elements of the longest box that TMA copies, in each dimension (CUDA driver API, cuTensorMapEncodeTiled).
-_LONGEST_BOX = 256
 #: Each thread of a warpgroup announces its part of a copy's bytes: sizes are copied by so many.
 _SIZES_STEP = 32
 
 
 def sizes_length(count: int) -> int:
     """Sizes in shared memory: those of so many groups, and zeros, in copies of one length."""
-    step = _SIZES_STEP if count <= _LONGEST_BOX else _LONGEST_BOX
+    step = _SIZES_STEP if count <= LONGEST_BOX else LONGEST_BOX
     return ceil_div(count, step) * step
 
 
 def copies_of_sizes(length: int) -> int:
     """Copies that bring so many sizes into shared memory."""
-    return ceil_div(length, _LONGEST_BOX)
+    return ceil_div(length, LONGEST_BOX)
 
 
 @dataclass(frozen=True)
