@@ -107,7 +107,7 @@ def candidates_block128(problem: GemmProblem) -> list[Config]:
     admitted = [config for config in space if is_admitted(_check, NAME, problem, config)]
     if not admitted:
         check_block128(problem, replace(_SMALLEST, stages=3))
-    return sorted(admitted, key=functools.partial(_order, problem))
+    return sorted(admitted, key=functools.partial(_estimated_cycles, problem))
 
 
 def _check(_: str, problem: GemmProblem, config: Config) -> None:
@@ -154,11 +154,6 @@ _CHOICE_CYCLES = 20  # a part that can meet two blocks of B: which of two factor
 _PROMOTED_COLUMNS_PER_CYCLE = 2
 #: Longer rounds have fewer gaps, but were no quicker.
 _ROUND_WORTH = 2
-
-
-def _order(problem: GemmProblem, config: Config) -> tuple[bool, float]:
-    """What no GPU has timed yet comes last."""
-    return config.consumers > CONSUMERS, _estimated_cycles(problem, config)
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
