@@ -28,6 +28,8 @@ BAND_ROWS = 2048
 _SMS = 132
 #: Rows of A from which on sharing them is tried: below, weights are most of what is loaded.
 _LEAST_SHARED = 64
+#: Enough for what is on its way from memory. More were slower: blocks that ask far ahead get in each other's way.
+_FEW_STAGES = 8
 _TILES_M = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 
 
@@ -79,14 +81,14 @@ def candidates_folded(kernel: str, problem: GemmProblem) -> list[Config]:
     found = []
     for tile_m in _TILES_M:
         for splits, cluster_n in (*((splits, 1) for splits in SPLITS), (1, 2)):
-            stages = _stages_that_fit(problem, Config(tile_m, 1, splits))
-            config = Config(tile_m, stages, splits, cluster_n)
-            is_of_use = cluster_n <= ceil_div(problem.n, TILE_N) and tile_m >= _LEAST_SHARED * (cluster_n > 1)
-            if is_of_use and is_admitted(check_folded, kernel, problem, config):
-                found.append(config)
+            if cluster_n > 1 and (problem.n <= TILE_N or tile_m < _LEAST_SHARED):
+                continue
+            fitting = _stages_that_fit(problem, Config(tile_m, 1, splits))
+            configs = [Config(tile_m, stages, splits, cluster_n) for stages in {fitting, min(fitting, _FEW_STAGES)}]
+            found += [config for config in configs if is_admitted(check_folded, kernel, problem, config)]
     if not found:
         check_folded(kernel, problem, Config(tile_m=8, stages=MIN_STAGES))
-    return sorted(found, key=lambda config: _estimated_cycles(problem, config))
+    return sorted(found, key=lambda config: (_estimated_cycles(problem, config), config.stages))
 
 
 def place_of(index: Any, tiles: tuple[int, int], tile_m: int) -> tuple[Any, Any]:
@@ -139,15 +141,16 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
 
 #: The memory's 4.19 TB/s at 1.7 GHz, and a multiprocessor's share of it where fewer are at work, and of the L2.
 _MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2440, 30, 58
-#: Counted in the machine code of a step, a thread: the same for every tile, and four warps share a scheduler's cycles.
-_STEP_INSTRUCTIONS = 131
+#: Of a step: what a consumer takes for its barrier, words, widening and wgmmas, one after the other, and more for each
+#: row of A. Fitted, with what a launch and sending the sums take, to 47 times on an H200 (docs/performance.md).
+_STEP_CYCLES, _STEP_CYCLES_PER_ROW = 470, 2
 _LATENCY_CYCLES = 1500  # from the request for a stage to its first byte
 _CYCLES_PER_LOADED_BYTE = 0.004  # of the dense kernels: what loads cost a board at its power limit
-_CYCLES_PER_TILE = 1500
+_CYCLES_PER_TILE, _LAUNCH_CYCLES = 1500, 2500
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18
-#: Not measured here, taken from the decode kernel: clusters that run at once, by their size, and what sending takes.
+#: Clusters that run at once, by their size, as the decode kernel has them.
 _CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 10}
-_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1000, 20
+_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 2000, 20
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
@@ -159,14 +162,13 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     k_steps = ceil_div(problem.k, TILE_K)
     arriving = max(_stage_bytes(0) / _BYTES_PER_CYCLE / tiles_m, loaded / _L2_BYTES_PER_CYCLE)
     step = max(
-        TILE_N * config.tile_m * TILE_K / 4096,
-        _STEP_INSTRUCTIONS * CONSUMERS,
+        TILE_N * config.tile_m * TILE_K / 4096 + _CYCLES_PER_LOADED_BYTE * loaded,
+        _STEP_CYCLES + _STEP_CYCLES_PER_ROW * config.tile_m,
         arriving,
         (_LATENCY_CYCLES + arriving) / (config.stages - 1),
     )
-    step += _CYCLES_PER_LOADED_BYTE * loaded
     end = TILE_N * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
     if config.splits > 1:
         end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
     memory = k_steps * tiles_n * _stage_bytes(0) / _MEMORY_BYTES_PER_CYCLE
-    return max(waves * ceil_div(k_steps, config.splits) * step, memory) + waves * end
+    return max(waves * ceil_div(k_steps, config.splits) * step, memory) + waves * end + _LAUNCH_CYCLES
