@@ -48,8 +48,8 @@ KERNELS: dict[str, KernelStyle] = {
             "xla_scaled_dot_nvfp4": (FP4, "+"),
             "cublaslt_bf16": (BF16, "1"),
             "cublaslt_fp8_e4m3": (FP8, "2"),
-            "torch_scaled_mm_fp8_e4m3": (FP8, "d"),
-            "triton_persistent_fp8_e4m3": (FP8, "8"),
+            "torch_scaled_mm_fp8_e4m3": (FP8, "3"),
+            "triton_persistent_fp8_e4m3": (FP8, "4"),
         },
     ),
     **_styles(
@@ -64,7 +64,7 @@ KERNELS: dict[str, KernelStyle] = {
             "hopper_wgmma_w6a8": (FP6, "P"),
             "hopper_wgmma_w4a16": (FP4, "v"),
             "hopper_wgmma_w4a8": (FP4, ">"),
-            "hopper_wgmma_w4a8_folded": (FP4, "*"),
+            "hopper_wgmma_w4a8_folded": (FP4, "d"),
         },
     ),
     **_styles(

@@ -58,7 +58,7 @@ _PARAMETERS: dict[str, Any] = {
 def marks(name: str, evidence: Evidence = "measured") -> dict[str, Any]:
     """Arguments of `Axes.plot` and `errorbar` for a kernel's points: filled if measured, hollow if modelled."""
     style = kernel_style(name)
-    is_stroke = style.marker in "x+12"
+    is_stroke = style.marker in "x+1234"
     is_hollow = evidence == "modelled" or is_stroke
     return {
         "color": style.colour,
