@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from narrowbench.report import frame as frames
+from narrowbench.report import numbers
 from narrowbench.report.load import Material
 from narrowbench.report.select import repeated, timed
 from narrowbench.report.tab_repeats import table
@@ -73,3 +74,17 @@ def test_a_case_that_another_suite_asked_for_is_the_same_case_and_one_sitting_is
 def test_a_burst_has_no_joules_to_repeat(make_row: Make) -> None:
     row = make_row("hopper_wgmma_fp8", mode="burst")
     assert table(Material(frames.collect([row, _again(row, 1.0)], "record"))).rows == []
+
+
+def test_the_text_counts_how_repetitions_agree(first: Row) -> None:
+    rows = [first, _again(first, 1.0), _again(first, 1.08, "a third").model_copy()]
+    rows[2] = rows[2].model_copy(update={"case": rows[2].case.model_copy(update={"repeat": 3})})
+    found = numbers.numbers(Material(frames.collect(rows, "record")))
+    told = {name: number.short for name, number in found.items() if name.startswith("repeats")}
+    assert told == {
+        "repeats": "2",
+        "repeats/boards": "3",
+        "repeats/days": "2",
+        "repeats/within-intervals": "1",
+        "repeats/within-sensors": "1",
+    }

@@ -6,6 +6,7 @@ names it; what depends on rows that the record may lack, the paper asks for firs
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ from narrowbench.report.select import (
 )
 from narrowbench.report.tab_energy_parts import lines_of_parts
 from narrowbench.report.tab_gemm import RoofShares
+from narrowbench.report.tab_repeats import agreement, pairs
 from narrowbench.report.tab_summary import table as summary
 from narrowbench.report.units import number, quantity, rate_prefix, scientific
 from narrowbench.store.whole import write_text
@@ -75,7 +77,7 @@ def numbers(material: Material) -> dict[str, Number]:
     record = material.of_record
     parts = [_of_claims(material), _of_protocol(), _of_sheets(material), _of_models(record)]
     parts += [_of_device(record, place) for place in places(record.frame)]
-    parts.append(_of_counted(record))
+    parts += [_of_counted(record), _of_repeats(record)]
     return dict(sorted(dict(pair for part in parts for pair in part).items()))
 
 
@@ -307,6 +309,18 @@ def _of_counted(record: Material) -> Named:
         for key, column in (("l2-loads", "l2_read_bytes"), ("memory-loads", "hbm_read_bytes")):
             if not pd.isna(line[column]):
                 yield f"{name}/{key}", Number.plain(number(float(line[column]) / operand_bytes(problem), 3))
+
+
+def _of_repeats(record: Material) -> Named:
+    """How many joules were measured again, how they agree, and on how many days and boards that was."""
+    found = list(pairs(record.frame))
+    each = [line for pair in found for line in pair]
+    agreements = Counter(agreement(unpaired(line.windows_j, first.windows_j), line, first) for line, first in found)
+    yield "repeats", Number.plain(len(found))
+    yield "repeats/within-intervals", Number.plain(agreements["within intervals"])
+    yield "repeats/within-sensors", Number.plain(agreements["within sensors"])
+    yield "repeats/boards", Number.plain(len({line[BOARD] for line in each if not pd.isna(line[BOARD])}))
+    yield "repeats/days", Number.plain(len({line.utc_time[:10] for line in each}))
 
 
 def _percent(share: float) -> str:
