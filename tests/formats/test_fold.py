@@ -122,3 +122,33 @@ def test_leaves_that_do_not_fit_are_refused() -> None:
         FoldedWeights(tiles[:, :, 1:], factors, (64, 128))
     with pytest.raises(ValueError, match=r"factors are \(64,\) of float32, not \(63,\)"):
         FoldedWeights(tiles, factors, (63, 128))
+    with pytest.raises(ValueError, match=r"tiles are 1, not \(1, 1, 17, 64\)"):
+        FoldedWeights(1, factors, (64, 128))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="k=100 is not a multiple of the block of 32"):
+        FoldedWeights(tiles, factors, (64, 100))
+
+
+def test_a_stack_goes_through_vmap_alone() -> None:
+    q = foldable(64, 4, 0)
+    stack = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), q)
+    folded = jax.vmap(fold_weights)(stack)
+    np.testing.assert_array_equal(folded.tiles[1], fold_weights(q).tiles)
+    np.testing.assert_array_equal(jax.vmap(unfold_weights)(folded).codes, stack.codes)
+    for call in (lambda: fold_weights(stack), lambda: jax.jit(fold_weights)(stack), lambda: unfold_weights(folded)):
+        with pytest.raises(ValueError, match=r"a stack goes through jax\.vmap"):
+            call()
+
+
+def test_what_is_traced_in_part_is_folded_unseen_and_what_is_known_under_a_trace_is_looked_at() -> None:
+    q, bad = foldable(64, 4, 0), spread(140, 113)
+    partly = jax.jit(lambda codes: fold_weights(QuantizedArray(codes, q.scales, None, q.format, q.shape)))(q.codes)
+    for folded in (partly, jax.jit(lambda: fold_weights(q))()):
+        np.testing.assert_array_equal(folded.tiles, fold_weights(q).tiles)
+    with pytest.raises(UnsupportedError, match="are more than"):
+        jax.jit(lambda: fold_weights(bad))()
+
+
+def test_a_row_that_became_nan_never_becomes_numbers_again() -> None:
+    values = reference.dequantize(unfold_weights(jax.jit(fold_weights)(spread(140, 113))))
+    np.testing.assert_array_equal(np.isnan(values).all(axis=1), [False, True, False])
+    assert not np.isnan(values[[0, 2]]).any()

@@ -70,3 +70,18 @@ def test_refuses_other_formats_activations_and_tiles() -> None:
         shuffle_weights(weights("mxfp4", 64, 128), 4)
     with pytest.raises(ValueError, match=r"\(1, 1, 16, 64\).*\(1, 1, 17, 64\)"):
         ShuffledWeights(jnp.zeros((1, 1, 16, 64), jnp.uint32), None, "mxfp4", 8, (64, 128))
+    tiles = jnp.zeros((1, 1, 18, 64), jnp.uint32)
+    with pytest.raises(ValueError, match=r"tensor_scale are \(1,\) of float32, not \(\)"):
+        ShuffledWeights(tiles, jnp.ones(1), "nvfp4", 8, (64, 128))
+    with pytest.raises(ValueError, match="k=100 is not a multiple of the block of 16"):
+        ShuffledWeights(tiles, None, "nvfp4", 8, (64, 100))
+
+
+def test_a_stack_goes_through_vmap_alone() -> None:
+    q = weights("mxfp4", 64, 128)
+    stack = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), q)
+    shuffled = jax.vmap(lambda each: shuffle_weights(each, 8))(stack)
+    np.testing.assert_array_equal(shuffled.tiles[1], shuffle_weights(q, 8).tiles)
+    for call in (lambda: shuffle_weights(stack, 8), lambda: unshuffle_weights(shuffled)):
+        with pytest.raises(ValueError, match=r"a stack goes through jax\.vmap"):
+            call()

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
@@ -250,6 +251,18 @@ def test_weights_are_never_folded_or_unfolded_on_the_way(monkeypatch: pytest.Mon
     mx = narrowgemm.quantize(np.ones((8, 128), np.float32), "mxfp4")
     with pytest.raises(UnsupportedError, match="unfold_weights"):
         narrowgemm.gemm(mx, folded, kernel="blackwell_tcgen05_mxfp4")
+
+
+@pytest.mark.parametrize("prepare", [narrowgemm.fold_weights, lambda q: narrowgemm.shuffle_weights(q, 8)])
+def test_a_stack_of_prepared_weights_is_no_operand(monkeypatch: pytest.MonkeyPatch, prepare: Any) -> None:
+    """A kernel would read the first and never know: what is static of a stack is what is static of one."""
+    monkeypatch.setattr("narrowgemm.gemm.api.check_device", lambda _: None)
+    prepared = prepare(narrowgemm.quantize(np.ones((64, 128), np.float32), "mxfp4"))
+    stack = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), prepared)
+    a = narrowgemm.quantize(np.ones((8, 128), np.float32), "fp8_e4m3")
+    kernel = KERNEL.name if isinstance(stack, narrowgemm.FoldedWeights) else "hopper_wgmma_w4a8"
+    with pytest.raises(ValueError, match=r"b does not hold what it says.*a stack goes through jax\.vmap"):
+        narrowgemm.gemm(a, stack, kernel=kernel)
 
 
 def test_without_a_kernel_named_folded_weights_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,8 +37,8 @@ from jax import lax
 
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.packing import pack, unpack
-from narrowgemm.formats.quantize import QuantizedArray
-from narrowgemm.formats.spec import E8M0
+from narrowgemm.formats.quantize import QuantizedArray, check_extents, check_prepared, fitting
+from narrowgemm.formats.spec import E8M0, format_named
 from narrowgemm.tiling import ceil_div
 
 #: The one format that is folded. NVFP4's block scales have four significant bits: no power of two holds them.
@@ -69,7 +69,7 @@ class FoldedWeights:
     factors: FP32 (rows,), powers of two.
     shape:   (rows, k).
 
-    Making one raises ValueError, with both values, for leaves of the wrong shape or dtype.
+    Making one raises ValueError, with the values, for a shape that has no MXFP4 array, and for leaves that do not fit.
     """
 
     tiles: jax.Array
@@ -77,14 +77,11 @@ class FoldedWeights:
     shape: tuple[int, int]
 
     def __post_init__(self) -> None:
-        for name, shape, dtype in (
-            ("tiles", tiles_shape(self.shape), "uint32"),
-            ("factors", self.shape[:1], "float32"),
-        ):
-            leaf = getattr(self, name)
-            if tuple(leaf.shape) != shape or leaf.dtype != np.dtype(dtype):
-                found = f"{tuple(leaf.shape)} of {leaf.dtype}"
-                raise ValueError(f"FoldedWeights {self.shape}: {name} are {found}, not {shape} of {dtype}")
+        rows, k = self.shape
+        check_extents(format_named(FORMAT), rows, k)
+        owner = f"FoldedWeights {self.shape}"
+        check_prepared(owner, "tiles", self.tiles, tiles_shape(self.shape), np.uint32)
+        check_prepared(owner, "factors", self.factors, self.shape[:1], np.float32)
 
     @property
     def format(self) -> str:
@@ -112,9 +109,10 @@ def tiles_shape(shape: tuple[int, int]) -> tuple[int, int, int, int]:
 def fold_weights(q: QuantizedArray) -> FoldedWeights:
     """The MXFP4 weights `q` (N, K) as `hopper_wgmma_w4a8_folded` takes them: once, off-line, and exact.
 
-    Raises ValueError for what is no `QuantizedArray`. Raises UnsupportedError for another format, and for a row whose
-    scales spread over more than 2^26 where weights are not zero, have a NaN, or lie where the row's factor is no FP32
-    normal. Under jit, where no value can be looked at, such a row gets the factor NaN, and so become its results.
+    Raises ValueError for what is no `QuantizedArray`, and for a stack. Raises UnsupportedError for another format, and
+    for a row whose scales spread over more than 2^26 where weights are not zero, have a NaN, or lie where the row's
+    factor is no FP32 normal. Under jit, where no value can be looked at, such a row gets the factor NaN, and so become
+    its results.
     """
     if not isinstance(q, QuantizedArray):
         raise ValueError(f"fold_weights: q is a {type(q).__name__}, not a QuantizedArray; quantize it first")
@@ -123,7 +121,8 @@ def fold_weights(q: QuantizedArray) -> FoldedWeights:
         raise UnsupportedError("fold_weights", {"format": q.format}, f"{why}: FP8 does not hold its scaled weights", (
             f"quantize to {FORMAT}" if q.spec.is_packed else "use a kernel of its own"
         ))  # fmt: skip
-    if not isinstance(q.scales, jax.core.Tracer):
+    q = fitting(q, "fold_weights: q")
+    if not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(q)):
         _check_rows(q)
     folded: FoldedWeights = _fold(q)
     return folded
@@ -132,19 +131,22 @@ def fold_weights(q: QuantizedArray) -> FoldedWeights:
 def unfold_weights(weights: FoldedWeights) -> QuantizedArray:
     """An MXFP4 array of the folded values, its codes bit for bit; blocks of zeros have the row's largest scale.
 
-    Raises ValueError for anything that `fold_weights` did not return.
+    A row that could not be folded, whose factor is NaN, has NaN for its scales. Raises ValueError for anything that
+    `fold_weights` did not return, and for a stack.
     """
     if not isinstance(weights, FoldedWeights):
         raise ValueError(
             f"unfold_weights: weights is a {type(weights).__name__}, not what fold_weights returned; pass that"
         )
-    q: QuantizedArray = _unfold(weights)
+    q: QuantizedArray = _unfold(fitting(weights, "unfold_weights: weights"))
     return q
 
 
 def _check_rows(q: QuantizedArray) -> None:
     """Raises UnsupportedError, naming the first, for rows that cannot be folded."""
-    highest, lowest, has_nan = (np.asarray(part) for part in _exponents(q))
+    # Under a trace, jit would stage even what is known out of it.
+    with jax.ensure_compile_time_eval():
+        highest, lowest, has_nan = (np.asarray(part) for part in _exponents(q))
     for is_bad, rule in (
         (has_nan, "has a scale that is NaN"),
         (highest - lowest > MOST, f"has weights whose scales are more than 2^{MOST} apart"),
@@ -202,6 +204,7 @@ def _unfold(weights: FoldedWeights) -> QuantizedArray:
     codes, subtracted = _natural(weights.tiles)
     exponents = lax.bitcast_convert_type(weights.factors, jnp.uint32) >> 23
     scales = exponents[:, None] + EXPONENT - subtracted[:rows, : k // BLOCK].astype(jnp.uint32) // STEP
+    scales = jnp.where(jnp.isnan(weights.factors)[:, None], _NAN, scales)
     return QuantizedArray(
         pack(codes[:rows, :k], 4),
         lax.bitcast_convert_type(scales.astype(jnp.uint8), E8M0),

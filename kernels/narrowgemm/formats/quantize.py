@@ -62,7 +62,7 @@ class QuantizedArray:
     def __post_init__(self) -> None:
         rows, k = self.shape
         spec = self.spec
-        _check_extents(spec, rows, k)
+        check_extents(spec, rows, k)
         row_codes = spec.code_bytes(1, k) if spec.is_packed else k
         self._check(
             "codes", self.codes, (rows, row_codes), np.dtype(np.uint8) if spec.is_packed else spec.element.dtype
@@ -120,7 +120,7 @@ def as_quantized(operand: Operand, name: str = "operand") -> QuantizedArray:
     and for a `QuantizedArray` that a transformation has left with leaves that do not fit it.
     """
     if isinstance(operand, QuantizedArray):
-        return _fitting(operand, name)
+        return fitting(operand, name)
     if not hasattr(operand, "ndim"):
         raise ValueError(f"{name} is a {type(operand).__name__}, not an array or a QuantizedArray")
     if operand.ndim != 2:
@@ -133,12 +133,13 @@ def as_quantized(operand: Operand, name: str = "operand") -> QuantizedArray:
     return QuantizedArray(jnp.asarray(operand), None, None, PLAIN_FORMATS[dtype], (rows, k))
 
 
-def _fitting(q: QuantizedArray, name: str) -> QuantizedArray:
-    """The array, made anew and so checked: a stack, or one whose leaves were cut, is no operand of `shape`."""
+def fitting[Array: Any](q: Array, name: str) -> Array:
+    """The array, checked by making it anew: a stack, or one whose leaves were cut, is no operand of `shape`."""
     try:
-        return replace(q)
+        replace(q)
     except ValueError as error:
         raise ValueError(f"{name} does not hold what it says: {error}; a stack goes through jax.vmap") from error
+    return q
 
 
 def quantize(
@@ -162,7 +163,7 @@ def quantize(
         raise ValueError(f"quantize: x has dtype {x.dtype}, not float32, bfloat16 or float16; cast it first")
     if x.ndim != 2:
         raise ValueError(f"quantize: x of shape {x.shape} has {x.ndim} axes, not 2 (rows, k)")
-    _check_extents(spec, *x.shape)
+    check_extents(spec, *x.shape)
     quantized: QuantizedArray = _quantize(x, spec, scale_rule)
     return quantized
 
@@ -192,7 +193,7 @@ def dequantize(q: QuantizedArray, dtype: DTypeLike = jnp.float32) -> jax.Array:
     wide = {element.dtype: element for element in (_F32, ELEMENTS["bf16"], ELEMENTS["f16"])}
     if np.dtype(dtype) not in wide:
         raise ValueError(f"dequantize: dtype {np.dtype(dtype)} is not float32, bfloat16 or float16")
-    values: jax.Array = _dequantize(_fitting(q, "dequantize: q"), wide[np.dtype(dtype)])
+    values: jax.Array = _dequantize(fitting(q, "dequantize: q"), wide[np.dtype(dtype)])
     return values
 
 
@@ -224,7 +225,16 @@ def spread(scales: jax.Array, spec: Format, shape: tuple[int, int]) -> jax.Array
     return each if spec.block_rows == 1 else jnp.repeat(each, spec.block_rows, axis=0)[: shape[0]]
 
 
-def _check_extents(spec: Format, rows: int, k: int) -> None:
+def check_prepared(owner: str, name: str, leaf: Any, shape: tuple[int, ...], dtype: DTypeLike) -> None:
+    """Raises ValueError, with both, for a leaf of prepared weights that is not an array of this shape and dtype."""
+    is_array = hasattr(leaf, "shape") and hasattr(leaf, "dtype")
+    if not is_array or tuple(leaf.shape) != shape or leaf.dtype != np.dtype(dtype):
+        found = f"{tuple(leaf.shape)} of {leaf.dtype}" if is_array else repr(leaf)
+        raise ValueError(f"{owner}: {name} are {found}, not {shape} of {np.dtype(dtype)}")
+
+
+def check_extents(spec: Format, rows: int, k: int) -> None:
+    """Raises ValueError for an empty axis, and for a k of broken blocks in a format whose blocks are all whole."""
     if rows < 1 or k < 1:
         raise ValueError(f"{spec.name}: shape ({rows}, {k}) has an empty axis; each must be at least 1")
     if spec.block is not None and k % spec.block and not spec.is_ragged:

@@ -23,7 +23,7 @@ import numpy as np
 from jax import lax
 
 from narrowgemm.formats.packing import pack, unpack
-from narrowgemm.formats.quantize import QuantizedArray
+from narrowgemm.formats.quantize import QuantizedArray, check_extents, check_prepared, fitting
 from narrowgemm.formats.spec import E8M0, Format, format_named
 from narrowgemm.formats.weight_bits import GROUP, PLACEMENTS, TARGETS, Placement
 from narrowgemm.tiling import ceil_div
@@ -52,7 +52,8 @@ class ShuffledWeights:
     activation_bits: 8 for FP8 activations, 16 for BF16.
     shape:           (rows, k).
 
-    Making one raises ValueError, with both values, for tiles of the wrong shape or dtype.
+    Making one raises ValueError, with the values, for a shape that has no array of the format, and for leaves that do
+    not fit.
     """
 
     tiles: jax.Array
@@ -63,10 +64,12 @@ class ShuffledWeights:
 
     def __post_init__(self) -> None:
         _check_choice(self.format, self.activation_bits)
-        expected = tiles_shape(self.format, self.shape)
-        if tuple(self.tiles.shape) != expected or self.tiles.dtype != np.uint32:
-            found = f"{tuple(self.tiles.shape)} of {self.tiles.dtype}"
-            raise ValueError(f"ShuffledWeights {self.format} {self.shape}: tiles are {found}, not {expected} of uint32")
+        rows, k = self.shape
+        check_extents(self.spec, rows, k)
+        owner = f"ShuffledWeights {self.format} {self.shape}"
+        check_prepared(owner, "tiles", self.tiles, tiles_shape(self.format, self.shape), np.uint32)
+        if self.tensor_scale is not None:
+            check_prepared(owner, "tensor_scale", self.tensor_scale, (), np.float32)
 
     @property
     def spec(self) -> Format:
@@ -97,13 +100,13 @@ def tiles_shape(format: str, shape: tuple[int, int]) -> tuple[int, int, int, int
 def shuffle_weights(q: QuantizedArray, activation_bits: int) -> ShuffledWeights:
     """The weights `q` (N, K) in the order that the kernels `hopper_wgmma_w*` take, for activations of 8 or 16 bits.
 
-    To be done once, off-line. Raises ValueError for what is no `QuantizedArray`, for a format without such a kernel and
-    for other activations.
+    To be done once, off-line. Raises ValueError for what is no `QuantizedArray`, for a stack, for a format without such
+    a kernel and for other activations.
     """
     if not isinstance(q, QuantizedArray):
         raise ValueError(f"shuffle_weights: q is a {type(q).__name__}, not a QuantizedArray; quantize it first")
     _check_choice(q.format, activation_bits)
-    shuffled: ShuffledWeights = _shuffle(q, activation_bits)
+    shuffled: ShuffledWeights = _shuffle(fitting(q, "shuffle_weights: q"), activation_bits)
     return shuffled
 
 
@@ -113,7 +116,7 @@ def unshuffle_weights(weights: ShuffledWeights) -> QuantizedArray:
         raise ValueError(
             f"unshuffle_weights: weights is a {type(weights).__name__}, not what shuffle_weights returned; pass that"
         )
-    q: QuantizedArray = _unshuffle(weights)
+    q: QuantizedArray = _unshuffle(fitting(weights, "unshuffle_weights: weights"))
     return q
 
 

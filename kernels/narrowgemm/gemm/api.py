@@ -12,7 +12,7 @@ from jax.typing import DTypeLike
 
 from narrowgemm.errors import UnsupportedError, unknown_name
 from narrowgemm.formats.fold import FoldedWeights
-from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
+from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized, fitting
 from narrowgemm.formats.shuffle import ShuffledWeights
 from narrowgemm.formats.spec import format_named
 from narrowgemm.formats.stack import StackOperand, as_stack, is_stack
@@ -110,7 +110,7 @@ def gemm(
     if undone_by is None and (is_stack(a) or is_stack(b)):
         return _batch(a, b, kernel, out_dtype, config, epilogue)
     qa = as_quantized(a, "a")
-    qb = b if isinstance(b, ShuffledWeights | FoldedWeights) else as_quantized(b, "b")
+    qb = fitting(b, "b") if isinstance(b, ShuffledWeights | FoldedWeights) else as_quantized(b, "b")
     problem = _problem(qa, qb, out_dtype)
     kernel = made_for if kernel is None else kernel
     chosen = _default_kernel(problem, epilogue) if kernel is None else kernel_named(kernel)
