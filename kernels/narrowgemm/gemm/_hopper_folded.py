@@ -16,15 +16,20 @@ one tile: nobody sends into shared memory that an earlier tile still uses.
 Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
   consumers (0, 1)  64 of N each: words -> registers -> widened -> wgmma with A from shared memory; exchange, scale,
                     convert, transpose into shared memory, store by TMA. A step's wgmmas stay in flight while the next
-                    step is widened, so steps are taken in pairs with registers of their own; an odd number of them is
-                    filled up by one outside of K, which TMA makes zeros of;
-  producer  (2)     issues the TMA loads of all steps of all tiles in order, as far ahead as there are stages.
+                    step is widened, so steps are taken two by two with registers of their own; what is missing to a
+                    multiple of two is filled up by steps outside of K, which TMA makes zeros of;
+            (2, 3)  with `pairs` = 2: the same rows. The pairs take two steps in turn, so that one widens while the
+                    other waits; at the end of a tile the second hands its sums to the first, which stores the total.
+                    Stages are then a multiple of four, so that a stage's barrier is always waited for by one pair;
+  producer  (last)  issues the TMA loads of all steps of all tiles in order, as far ahead as there are stages.
 
 Barriers:
   full   one a stage of 128 of K; 2 arrivals: the copies of the weights' two tiles and of A. Both consumers wait for it.
   empty  one a stage; an arrival a consumer, in every block of the cluster that shares A, once the wgmmas of the step
          have read A: its words are in registers since long. The producer waits for it, and at the end once more for
          every stage in use: no block leaves a cluster while a partner can still reach it.
+  handed, taken  one a consumer of the first pair, with two pairs only; an arrival of its partner, whose sums lie in
+         shared memory, and of itself, once they have been added. The partner waits for `taken` before the next tile's.
   sent   one, with splits only; an arrival, with its bytes, from every other block of the cluster. The owner waits for
          it: it may then read, and no block ends while another still writes to it.
 Of a consumer's two staging tiles one is written again when the store before the last has been read out.
@@ -53,7 +58,7 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.fold import TILE_K, TILE_ROWS, FoldedWeights, tile_values, tiles_shape
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
-from narrowgemm.gemm import _mosaic_gpu, _wgmma_folded, _wgmma_store
+from narrowgemm.gemm import _mosaic_gpu, _wgmma_folded, _wgmma_store, _wgmma_weights
 from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_folded_space import (
     TILE_N,
@@ -65,6 +70,9 @@ from narrowgemm.gemm._hopper_folded_space import (
 )
 from narrowgemm.gemm._wgmma_epilogue import load_clamped
 from narrowgemm.tiling import ceil_div
+
+#: Registers of a thread of the consumers and of the producer, by pairs: no more than a block was launched with.
+REGISTERS = {1: (CONSUMER_REGISTERS, PRODUCER_REGISTERS), 2: (104, PRODUCER_REGISTERS)}
 
 
 def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, interpret: bool) -> jax.Array:
@@ -86,7 +94,7 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
         grid_names=("clusters",),
         cluster=(config.splits, config.cluster_n),
         cluster_names=("parts", "cluster_n"),
-        num_threads=CONSUMERS + 1,
+        num_threads=config.pairs * CONSUMERS + 1,
         thread_name="role",
         scratch_types=_scratch(config, qa, out.dtype, interpret),
         interpret=_mosaic_gpu.interpret_params(interpret),
@@ -113,6 +121,10 @@ def _scratch(config: Config, a: QuantizedArray, out_dtype: Any, interpret: bool)
         "full": plgpu.Barrier(num_arrivals=2, num_barriers=config.stages),
         "empty": _empty_barrier(config),
     }
+    if config.pairs > 1:
+        scratch["sums"] = plgpu.SMEM((CONSUMERS, TILE_ROWS, config.tile_m), jnp.float32)
+        scratch["handed"] = plgpu.Barrier(num_arrivals=1, num_barriers=CONSUMERS)
+        scratch["taken"] = plgpu.Barrier(num_arrivals=1, num_barriers=CONSUMERS)
     if config.splits > 1 and interpret:
         scratch["sent"] = plgpu.ClusterBarrier(collective_axes=("parts",), num_arrivals=CONSUMERS, num_barriers=1)
     elif config.splits > 1:
@@ -140,6 +152,9 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     out_smem: Any,
     full: Any,
     empty: Any,
+    sums: Any = None,
+    handed: Any = None,
+    taken: Any = None,
     sent: Any = None,
     received: Any = None,
     config: Config,
@@ -150,8 +165,18 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     """The kernel of one thread block; `tiles` counts those of C in M, and in N those of a cluster."""
     a_tma, a_smem = _mosaic_gpu.views(a_buffer, interpret)
     role, part = lax.axis_index("role"), lax.axis_index("parts")
+    consumers = config.pairs * CONSUMERS
+    half, pair = (role, jnp.int32(0)) if config.pairs == 1 else (lax.rem(role, CONSUMERS), role // CONSUMERS)
     first_step, steps = steps_of_part(part, config.splits, k_steps)
-    pairs = (steps + 1) // 2
+    # Each pair takes two steps a round.
+    rounds = (steps + 2 * config.pairs - 1) // (2 * config.pairs)
+    loaded_steps = 2 * config.pairs * rounds
+
+    def step_of(done: jax.Array, number: jax.Array | int) -> jax.Array:
+        """The step that is this pair's own step number `number` of a tile."""
+        if config.pairs == 1:
+            return done + number
+        return done + (number // 2 * config.pairs + pair) * 2 + lax.rem(jnp.int32(number), 2)
 
     def stage_of(step: jax.Array) -> jax.Array:
         return lax.rem(step, jnp.int32(config.stages))
@@ -164,18 +189,18 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
             tile_m, cluster_tile = place_of(loop.index[0], tiles, config.tile_m)
             tile_n = cluster_tile * config.cluster_n + lax.axis_index("cluster_n")
             visit(carry, loop.index[0], tile_m, tile_n)
-            done: jax.Array = carry + 2 * pairs
+            done: jax.Array = carry + loaded_steps
             return done
 
         total: jax.Array = steps_done
         return total
 
-    @pl.when(role == CONSUMERS)
+    @pl.when(role == consumers)
     def _produce() -> None:
-        plgpu.set_max_registers(PRODUCER_REGISTERS, action="decrease")
+        plgpu.set_max_registers(REGISTERS[config.pairs][1], action="decrease")
 
         def load_tile(done: jax.Array, _: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
-            @pl.loop(0, 2 * pairs)
+            @pl.loop(0, loaded_steps)
             def _load(i: jax.Array) -> None:
                 slot, k_step = stage_of(done + i), jnp.where(i < steps, first_step + i, k_steps)
                 pl.when(done + i >= config.stages)(lambda: plgpu.barrier_wait(empty.at[slot]))
@@ -195,9 +220,9 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
         def _drain(step: jax.Array) -> None:
             plgpu.barrier_wait(empty.at[stage_of(step)])
 
-    @pl.when(role < CONSUMERS)
+    @pl.when(role < consumers)
     def _consume() -> None:  # noqa: C901 (as its kernel)
-        plgpu.set_max_registers(CONSUMER_REGISTERS, action="increase")
+        plgpu.set_max_registers(REGISTERS[config.pairs][0], action="increase")
         scale = a_scale_gmem[0]
         shape = (TILE_ROWS, config.tile_m)
         rows, columns = store_rows(config.tile_m), out_smem.shape[2]
@@ -212,43 +237,43 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
         def sums_of(done: jax.Array) -> jax.Array:
             def accumulate(acc: Any) -> jax.Array:
-                @pl.loop(0, pairs)
-                def _pair(pair: jax.Array) -> None:
-                    for step in (done + 2 * pair, done + 2 * pair + 1):
-                        slot = stage_of(step)
+                @pl.loop(0, rounds)
+                def _round(number: jax.Array) -> None:
+                    for own in (2 * number, 2 * number + 1):
+                        slot = stage_of(step_of(done, own))
                         plgpu.barrier_wait(full.at[slot])
-                        weights = _wgmma_folded.load_folded(packed_smem.at[slot, role])
+                        weights = _wgmma_folded.load_folded(packed_smem.at[slot, half])
                         plgpu.wgmma(acc, weights, a_smem.at[slot].T)
                         # This step's wgmmas stay in flight; those of the step before have now read theirs.
                         plgpu.wgmma_wait(1)
-                        pl.when(step > done)(functools.partial(leave, step - 1))
+                        pl.when(own > 0)(functools.partial(leave, step_of(done, own - 1)))
 
-                sums: jax.Array = acc[...]
-                leave(done + 2 * pairs - 1)
-                return sums
+                own_sums: jax.Array = acc[...]
+                leave(step_of(done, 2 * rounds - 1))
+                return own_sums
 
             result: jax.Array = pl.run_scoped(accumulate, plgpu.WGMMAAccumulatorRef(shape, jnp.float32))
             return result
 
         def interpreted_sums_of(done: jax.Array) -> jax.Array:
             def step(i: jax.Array, total: jax.Array) -> jax.Array:
-                slot = stage_of(done + i)
+                slot = stage_of(step_of(done, i))
                 plgpu.barrier_wait(full.at[slot])
-                values = tile_values(packed_smem[slot, role][None, None])
+                values = tile_values(packed_smem[slot, half][None, None])
                 total += values @ a_smem[slot].astype(jnp.float32).T
-                leave(done + i)
+                leave(step_of(done, i))
                 return total
 
-            result: jax.Array = lax.fori_loop(0, 2 * pairs, step, jnp.zeros(shape, jnp.float32))
+            result: jax.Array = lax.fori_loop(0, 2 * rounds, step, jnp.zeros(shape, jnp.float32))
             return result
 
-        def store(sums: jax.Array, factors: jax.Array, row: jax.Array, column: jax.Array) -> None:
+        def store(total: jax.Array, factors: jax.Array, row: jax.Array, column: jax.Array) -> None:
             for number, start in enumerate(range(0, config.tile_m, rows)):
-                staged = (role * 2 + number % 2) * across
+                staged = (half * 2 + number % 2) * across
                 # An odd number of parts leaves the first staging tile in use by the last part of the tile before.
                 taken = number == 0 and config.tile_m // rows % 2 == 1
                 plgpu.wait_smem_to_gmem(0 if taken else across, wait_read_only=True)
-                values = sums[:, start : start + rows]
+                values = total[:, start : start + rows]
                 scaled = values * lax.broadcast_in_dim(factors, values.shape, (0,)) * scale
                 narrowed = _mosaic_gpu.saturating_cast(scaled, out_smem.dtype, interpret)
                 _wgmma_store.store_transposed(narrowed, out_smem.at[pl.ds(staged, across)], interpret)
@@ -257,41 +282,63 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     target = out_gmem.at[pl.ds(row + start, rows), pl.ds(column + j * columns, columns)]
                     plgpu.copy_smem_to_gmem(out_smem.at[staged + j], target)
 
-        def sum_of_parts(sums: jax.Array, tile: jax.Array, store_total: Callable[[jax.Array], None]) -> None:
+        def sum_of_parts(own: jax.Array, tile: jax.Array, store_total: Callable[[jax.Array], None]) -> None:
             """Send the sums to their owner, or add the others' to one's own in the parts' order and store them."""
-            slots = exchange_gmem.at[tile, role] if interpret else received
-            number = part - (part > role).astype(jnp.int32)
+            slots = exchange_gmem.at[tile, half] if interpret else received
+            number = part - (part > half).astype(jnp.int32)
 
-            @pl.when(part != role)
+            @pl.when(part != half)
             def _send() -> None:
                 if interpret:
-                    slots[number] = sums
+                    slots[number] = own
                 else:
-                    plgpu.async_store_smem(sums, slots.at[number], sent, cluster_idx=role, cluster_dim="parts")
+                    plgpu.async_store_smem(own, slots.at[number], sent, cluster_idx=half, cluster_dim="parts")
 
             if interpret:
                 plgpu.barrier_arrive(sent)
                 plgpu.barrier_wait(sent)
 
-            @pl.when(part == role)
+            @pl.when(part == half)
             def _add() -> None:
                 if not interpret:
                     plgpu.barrier_wait(sent)
-                total = sums
+                total = own
                 for slot in range(config.splits - 1):
                     total += slots[slot]
                 store_total(total)
 
+        def sum_of_pairs(own: jax.Array, done: jax.Array, finish: Callable[[jax.Array], None]) -> None:
+            """Hand the sums to the first pair, or add the second's to one's own and finish them."""
+
+            @pl.when(pair == 1)
+            def _hand_over() -> None:
+                pl.when(done > 0)(lambda: plgpu.barrier_wait(taken.at[half]))
+                _wgmma_weights.hand_over(own, sums.at[half], interpret)
+                plgpu.commit_smem()
+                plgpu.barrier_arrive(handed.at[half])
+
+            @pl.when(pair == 0)
+            def _add() -> None:
+                plgpu.barrier_wait(handed.at[half])
+                total = own + _wgmma_weights.take_over(sums.at[half], config.tile_m, interpret)
+                plgpu.commit_smem()
+                plgpu.barrier_arrive(taken.at[half])
+                finish(total)
+
         def compute_tile(done: jax.Array, tile: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
-            row, column = tile_m * config.tile_m, (tile_n * CONSUMERS + role) * TILE_ROWS
+            row, column = tile_m * config.tile_m, (tile_n * CONSUMERS + half) * TILE_ROWS
             layout = plgpu.Layout.WGMMA.reduce(1)
             factors = load_clamped(factors_gmem, (column,), (TILE_ROWS,), layout, interpret)
-            sums = (interpreted_sums_of if interpret else sums_of)(done)
-            finish = functools.partial(store, factors=factors, row=row, column=column)
-            if config.splits == 1:
-                finish(sums)
+            own = (interpreted_sums_of if interpret else sums_of)(done)
+            finish: Callable[[jax.Array], None] = functools.partial(store, factors=factors, row=row, column=column)
+            if config.splits > 1:
+                finish = functools.partial(sum_of_parts, tile=tile, store_total=finish)
+            if config.pairs > 1:
+                sum_of_pairs(own, done, finish)
             else:
-                sum_of_parts(sums, tile, finish)
+                finish(own)
 
         for_each_tile(compute_tile)
+        if config.pairs > 1:
+            pl.when(pair == 1)(lambda: plgpu.barrier_wait(taken.at[half]))
         plgpu.wait_smem_to_gmem(0, wait_read_only=True)

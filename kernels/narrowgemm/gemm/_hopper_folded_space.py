@@ -16,6 +16,8 @@ from narrowgemm.tiling import ceil_div, raster
 TILE_N = CONSUMERS * TILE_ROWS
 #: wgmma's widest N, and 128 accumulators a thread.
 MAX_TILE_M = 256
+#: With two pairs of consumers, whose threads have fewer registers.
+MAX_TILE_M_OF_TWO = 64
 #: Parts of K, which are the blocks of a cluster: powers of two up to the largest cluster of every Hopper.
 SPLITS = (1, 2, 4, 8)
 #: Steps of K are taken in pairs, the first of which is given back during the second.
@@ -41,12 +43,14 @@ class Config:
     stages: depth of the operand pipeline, in steps of 128 of K.
     splits: parts of K, computed side by side by the blocks of a cluster.
     cluster_n: blocks of a cluster side by side in N, which share A, each loading its part for all; without splits.
+    pairs:  of consumers, 1 or 2; two take two steps of K in turn and add their sums at the end of a tile.
     """
 
     tile_m: int = 16
     stages: int = 12
     splits: int = 1
     cluster_n: int = 1
+    pairs: int = 1
 
 
 def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
@@ -66,6 +70,12 @@ def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
         values: dict[str, object] = {name: getattr(config, name) for name in ("cluster_n", "splits", "tile_m")}
         rule = "are not one block, or two without splits that load whole groups of 8 rows of A each"
         raise UnsupportedError(kernel, values, rule, "change cluster_n")
+    if config.pairs not in (1, 2):
+        raise UnsupportedError(kernel, {"pairs": config.pairs}, "of consumers are not 1 or 2", "change pairs")
+    if config.pairs == 2 and (config.tile_m > MAX_TILE_M_OF_TWO or config.cluster_n > 1 or config.stages % 4):
+        values = {name: getattr(config, name) for name in ("pairs", "tile_m", "cluster_n", "stages")}
+        rule = f"take tiles of up to {MAX_TILE_M_OF_TWO} rows, no cluster_n, and stages that are a multiple of 4"
+        raise UnsupportedError(kernel, values, rule, "use pairs=1, or change them")
     needed, available = shared_memory_bytes(problem, config), _mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES
     if needed > available or not MIN_STAGES <= config.stages <= MAX_STAGES:
         stages = f"{MIN_STAGES} to {MAX_STAGES}"
@@ -74,7 +84,7 @@ def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
 
 
 def candidates_folded(kernel: str, problem: GemmProblem) -> list[Config]:
-    """Every admitted config of the search space, quickest by a rough estimate first.
+    """Every admitted config of the search space, quickest by a rough estimate first; two pairs last, not timed yet.
 
     Raises the UnsupportedError of the smallest config where none is admitted, for then the problem itself is at fault.
     """
@@ -85,10 +95,11 @@ def candidates_folded(kernel: str, problem: GemmProblem) -> list[Config]:
                 continue
             fitting = _stages_that_fit(problem, Config(tile_m, 1, splits))
             configs = [Config(tile_m, stages, splits, cluster_n) for stages in {fitting, min(fitting, _FEW_STAGES)}]
+            configs.append(Config(tile_m, _FEW_STAGES, splits, cluster_n, pairs=2))
             found += [config for config in configs if is_admitted(check_folded, kernel, problem, config)]
     if not found:
         check_folded(kernel, problem, Config(tile_m=8, stages=MIN_STAGES))
-    return sorted(found, key=lambda config: (_estimated_cycles(problem, config), config.stages))
+    return sorted(found, key=lambda config: (config.pairs, _estimated_cycles(problem, config), config.stages))
 
 
 def place_of(index: Any, tiles: tuple[int, int], tile_m: int) -> tuple[Any, Any]:
@@ -120,7 +131,8 @@ def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
     """Shared memory of a block: the stages, two staging tiles a consumer, and what the other parts of K send."""
     itemsize = format_named(problem.out_format).element.bits // 8
     staging = CONSUMERS * 2 * TILE_ROWS * store_rows(config.tile_m) * itemsize
-    return config.stages * _stage_bytes(config.tile_m) + staging + received_bytes(config)
+    sums = (config.pairs - 1) * CONSUMERS * TILE_ROWS * config.tile_m * 4
+    return config.stages * _stage_bytes(config.tile_m) + staging + received_bytes(config) + sums
 
 
 def received_bytes(config: Config) -> int:
