@@ -9,8 +9,10 @@ import pytest
 from narrowbench.report import fig_energy_by_data, fig_window_length, style, tab_energy_parts
 from narrowbench.report import frame as frames
 from narrowbench.report.load import Material
+from narrowbench.report.numbers import numbers
 from narrowbench.report.select import BOARD, Reading, timed_anywhere
 from narrowbench.report.tab_energy_ratios import table
+from narrowbench.report.tables import MISSING
 from narrowbench.store.rows import Row
 
 Make = Callable[..., Row]
@@ -142,6 +144,19 @@ def test_bytes_come_from_the_farthest_memory_on_and_a_board_that_waits_has_power
     assert lines[2]["bytes_per_s"].value == pytest.approx(2000 / np.median(timing.samples_s))
     assert [lines[3][name] for name in ("bytes_per_s", "j_per_byte", "j_per_byte_net")] == [None] * 3
     assert lines[3]["mean_power_w"] > lines[3]["idle_w"] > 0
+
+
+def test_a_board_without_hash_and_a_case_without_idle_power_have_no_figure_there(make_row: Make) -> None:
+    record = _roof(make_row, "active_idle", 1).model_dump()
+    record["provenance"]["device_uuid_hash"] = None
+    record["energy"] |= {"idle_w": None, "idle_reason": "not read"}
+    material = Material(frames.collect([make_row(mode="sustained"), Row.model_validate(record)], "record"))
+    found = tab_energy_parts.table(material)
+    (row,) = found.rows
+    cells = {column.name: column.cell(value) for column, value in zip(found.columns, row, strict=True)}
+    assert cells["board"] == cells["idle_w"] == MISSING
+    names = [name for name in numbers(material) if "/energy-part/" in name]
+    assert [name.split("/")[1:] for name in names] == [["energy-part", "active_idle"]]
 
 
 def _on_board(row: Row, board: str, repeat: int | None = None) -> Row:

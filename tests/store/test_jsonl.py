@@ -158,6 +158,14 @@ def test_another_schema_version_is_named_with_ours(path, make_row, version):
     assert SCHEMA_VERSION in fault.reason
 
 
+def test_a_fault_shows_the_value_that_broke_the_rule(path, make_row):
+    data = make_row().model_dump(mode="json")
+    data["case"]["m"] = -5
+    fault = _damage(path, make_row, json.dumps(data).encode()).faults[0]
+    assert fault.field == "case.gemm.m"
+    assert fault.reason == "Input should be greater than 0, not -5"
+
+
 @pytest.mark.parametrize("kept", [1, 40, -1], ids=["one byte", "some bytes", "all but the newline"])
 def test_a_torn_last_line_is_never_parsed_and_is_cut_on_resuming(path, make_row, kept):
     for m in (1, 2):
@@ -171,7 +179,7 @@ def test_a_torn_last_line_is_never_parsed_and_is_cut_on_resuming(path, make_row,
     assert found.torn_bytes == len(line[:kept])
     with pytest.raises(StoreError, match="torn"):
         jsonl.append(path, make_row(m=4))
-    with pytest.raises(StoreError, match="torn"):
+    with pytest.raises(StoreError, match=r"smoke\.jsonl:3: the last line is torn.*\nmend these lines or take them out"):
         jsonl.read([path])
 
     assert jsonl.resume(path).torn_bytes == len(line[:kept])

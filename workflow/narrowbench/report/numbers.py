@@ -186,7 +186,8 @@ def _of_energy_parts(record: Material, place: Place) -> Named:
         name = f"{place.device}/energy-part/{line.quantity}"
         if line.quantity == "active_idle":
             yield name, Number.plain(quantity(line.mean_power_w, "W"))
-            yield f"{name}/before", Number.plain(quantity(line.idle_w, "W"))
+            if not pd.isna(line.idle_w):
+                yield f"{name}/before", Number.plain(quantity(line.idle_w, "W"))
         elif not pd.isna(line.energy_net_j):
             yield name, Number.plain(quantity(line.energy_net_j / line.work, "J/B", exponent=-12))
 

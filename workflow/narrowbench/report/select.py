@@ -133,6 +133,11 @@ def why_no_energy(lines: pd.DataFrame) -> str:
     return f"no energy: {'; '.join(sorted(reasons))}"
 
 
+def board_of(line: pd.Series) -> str | None:
+    """The first digits of the hash of a line's board, enough to tell boards apart; None where it is not known."""
+    return None if pd.isna(line[BOARD]) else str(line[BOARD])[:6]
+
+
 def is_native(lines: pd.DataFrame) -> pd.Series:
     """Lines whose compiled program multiplies in the named formats: an FP8 dot that ran widened is no FP8 baseline."""
     return ~lines.upcast.fillna(value=False).astype(bool)

@@ -4,7 +4,7 @@ import pandas as pd
 
 from narrowbench.models.statistics import Interval
 from narrowbench.report.load import Material
-from narrowbench.report.select import CONFIDENCE, Reading, is_measured, reading
+from narrowbench.report.select import CONFIDENCE, Reading, board_of, is_measured, reading
 from narrowbench.report.tables import Column, Table, measured, scaled
 
 #: Micro-benchmarks of roofs as people read them, from the farthest memory to none.
@@ -52,7 +52,7 @@ def _row(material: Material, line: pd.Series) -> list[object]:
     moved = line.quantity != "active_idle"
     return [
         material.device_name(line.device),
-        str(line.device_uuid_hash)[:6],
+        board_of(line),
         _IN_WORDS[line.quantity],
         reading(line, "bytes_per_s") if moved else None,
         line.mean_power_w,

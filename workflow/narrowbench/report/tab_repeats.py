@@ -8,7 +8,7 @@ import pandas as pd
 from narrowbench.models.statistics import Ratio
 from narrowbench.report.load import Material
 from narrowbench.report.ratios import as_reading, unpaired
-from narrowbench.report.select import BOARD, SAME_CASE, timed_anywhere
+from narrowbench.report.select import BOARD, SAME_CASE, board_of, timed_anywhere
 from narrowbench.report.tables import Column, Table, ratio
 
 
@@ -49,7 +49,7 @@ def _row(material: Material, line: pd.Series, first: pd.Series) -> list[Any]:
         f"{line.m}×{line.n}×{line.k}",
         line.distribution,
         line.kernel,
-        *(when for each in (first, line) for when in (_board(each), _day(each))),
+        *(when for each in (first, line) for when in (board_of(each), _day(each))),
         as_reading(unpaired(line.samples_s, first.samples_s)),
         as_reading(joules),
         agreement(joules, line, first),
@@ -75,11 +75,6 @@ def agreement(found: Ratio | None, line: pd.Series, first: pd.Series) -> str | N
     gains = [line.gain_error_relative, first.gain_error_relative]
     within = _is_other_board(line, first) and not pd.isna(gains).any() and abs(found.value - 1) <= sum(gains)
     return "within sensors" if within else "no"
-
-
-def _board(line: pd.Series) -> str | None:
-    """The first digits of the board's hash, enough to tell boards apart."""
-    return None if pd.isna(line[BOARD]) else str(line[BOARD])[:6]
 
 
 def _day(line: pd.Series) -> str:

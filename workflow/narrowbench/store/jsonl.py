@@ -5,6 +5,7 @@ import errno
 import fcntl
 import json
 import os
+import reprlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -96,7 +97,7 @@ def _check_ours(path: Path, found: Scan) -> None:
 
 
 def read(paths: Iterable[Path]) -> list[Row]:
-    """All rows of undamaged files. Raises StoreError that lists every fault of every file."""
+    """All rows of undamaged files. Raises StoreError that lists every fault of every file, and says what to do."""
     rows: list[Row] = []
     complaints: list[str] = []
     for path in paths:
@@ -104,9 +105,10 @@ def read(paths: Iterable[Path]) -> list[Row]:
         rows += found.rows
         complaints += map(str, found.faults)
         if found.torn_bytes:
-            complaints.append(f"{path}: the last line is torn ({found.torn_bytes} bytes without an end)")
+            line = len(found.rows) + len(found.faults) + 1
+            complaints.append(f"{path}:{line}: the last line is torn ({found.torn_bytes} bytes without an end)")
     if complaints:
-        raise StoreError("\n".join(complaints))
+        raise StoreError("\n".join([*complaints, "mend these lines or take them out; nothing was changed"]))
     return rows
 
 
@@ -151,14 +153,22 @@ def _parse(path: Path, number: int, line: bytes) -> Row | Fault:
         return Fault(path, number, None, f"not JSON: {error}")
     version = data.get("schema_version") if isinstance(data, dict) else None
     if not _readable(version):
-        return Fault(path, number, "schema_version", f"{version!r} where this narrowbench reads {SCHEMA_VERSION}")
+        return Fault(
+            path,
+            number,
+            "schema_version",
+            f"{version!r} where this narrowbench reads {SCHEMA_VERSION}; another wrote it",
+        )
     try:
         return Row.model_validate(data)
     except ValidationError as error:
         first = error.errors()[0]
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         field = ".".join(map(str, first["loc"])) or None
-        return Fault(path, number, field, first["msg"].removeprefix("Value error, ") + more)
+        found = first["input"]
+        # Of a field that is missing, or of several at once, what pydantic was given is the record around them.
+        value = "" if isinstance(found, dict) else f", not {reprlib.repr(found)}"
+        return Fault(path, number, field, first["msg"].removeprefix("Value error, ") + value + more)
 
 
 def _readable(version: object) -> bool:
