@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
@@ -157,3 +158,24 @@ def test_a_shape_that_no_config_does_is_refused_with_its_own_rule(name: str) -> 
     problem = GemmProblem(256, 258, 512, kernel.a_formats[0], kernel.b_formats[0], "f32")
     with pytest.raises(UnsupportedError, match=r"n=258 is not a multiple of 4.*pad n to 260"):
         kernel.candidates(problem)
+
+
+@pytest.mark.parametrize("name", _TILED)
+def test_a_config_that_holds_what_no_config_can_is_refused_by_field(name: str) -> None:
+    """Whatever else it says: a rule that divides by nought or compares text would fail as a bug does."""
+    kernel = kernel_named(name)
+    formats = kernel.a_formats[0], kernel.b_formats[0]
+    problem = GemmProblem(64, 1024, 1024, *formats, "bf16")
+    config = kernel.candidates(problem)[0]
+    for field in fields(config):
+        for value in (0, -1, True, 2.5, "zz", None, 10**6):
+            if (field.name, value) in (("split", None), ("raster_width", 10**6)):
+                continue
+            try:
+                odd = replace(config, **{field.name: value})
+            except ValueError as error:
+                assert field.name in str(error)  # noqa: PT017 (a config may refuse it when it is made)
+                continue
+            with pytest.raises(UnsupportedError) as refusal:
+                kernel.check(problem, odd)
+            assert field.name in refusal.value.values

@@ -10,6 +10,7 @@ from typing import Any
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._choices import check_choices
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, raster, round_up
 
@@ -159,6 +160,7 @@ def plan(
 
 def check(kernel: str, problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: rows, tile shape, shared memory."""
+    check_choices(kernel, config)
     check_rows(kernel, problem)
     block_scaled = format_named(problem.a_format).block is not None
     step = SCALE_TILE_ROWS if block_scaled else 16 * config.ctas

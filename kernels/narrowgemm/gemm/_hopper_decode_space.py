@@ -7,6 +7,7 @@ from typing import Any
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, round_up
@@ -50,6 +51,7 @@ class Config:
 
 def check_decode(kernel: str, problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: M, alignment, tile shape, shared memory."""
+    check_choices(kernel, config)
     check_shape(kernel, problem)
     if config.tile_m % 8 or not problem.m <= config.tile_m <= MAX_M:
         rule = f"is not a multiple of 8 from m={problem.m} to {MAX_M}: all of M is one tile"

@@ -8,6 +8,7 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.fold import BLOCK, TILE_K, TILE_ROWS, tiles_shape
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, raster
@@ -55,6 +56,7 @@ class Config:
 
 def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: alignment, tile, parts of K, shared memory."""
+    check_choices(kernel, config)
     check_row(kernel, "n", problem.n, problem.out_format)
     if problem.k % BLOCK:
         rule = f"is not a multiple of {BLOCK}, the block of {problem.b_format}"

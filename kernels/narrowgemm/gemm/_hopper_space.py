@@ -8,6 +8,7 @@ from typing import Literal
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div
@@ -60,6 +61,7 @@ class Config:
 
 def check_dense(kernel: str, problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: alignment, tile shape, registers, shared memory."""
+    check_choices(kernel, config)
     check_row(kernel, "k", problem.k, problem.a_format)
     check_row(kernel, "k", problem.k, problem.b_format)
     check_row(kernel, "n", problem.n, problem.out_format)

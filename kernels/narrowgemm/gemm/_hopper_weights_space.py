@@ -9,6 +9,7 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.shuffle import TILE_K, TILE_ROWS, tiles_shape
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
+from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, TMA_ROW_BYTES, is_admitted
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div
@@ -47,6 +48,7 @@ class Config:
 
 def check_weights(kernel: str, problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`."""
+    check_choices(kernel, config)
     step = TMA_ROW_BYTES * 8 // format_named(problem.out_format).element.bits
     if problem.n % step:
         rule = f"is not a multiple of {step}: TMA stores rows of whole 16 bytes of {problem.out_format}"

@@ -28,6 +28,7 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import Operand, as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_tpu
+from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div
@@ -60,6 +61,7 @@ class Config:
 
 def check(kernel: str, problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: lanes, the steps of K, the sum's range, VMEM."""
+    check_choices(kernel, config)
     for name, tile, step in (
         ("tile_m", config.tile_m, 32),
         ("tile_n", config.tile_n, LANES),

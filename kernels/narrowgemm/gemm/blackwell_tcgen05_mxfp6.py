@@ -44,6 +44,7 @@ from narrowgemm.gemm import _blackwell_movement as movement
 from narrowgemm.gemm import _blackwell_plan, _mosaic_gpu
 from narrowgemm.gemm._blackwell_plan import BLOCK_M, SCALE_TILE_BLOCKS, SCALE_TILE_ROWS, STAGING_TILES, Config, Plan
 from narrowgemm.gemm._blackwell_store import drain
+from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._fp6_widening import PLACEMENT, widen
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
@@ -63,6 +64,7 @@ MMA_WARPGROUP, STORE_WARPGROUP, WIDEN_WARPGROUP = 0, 1, 2
 
 def check(problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`."""
+    check_choices(NAME, config)
     formats: dict[str, object] = {"a_format": problem.a_format, "b_format": problem.b_format}
     if sum(name in _FP6 for name in formats.values()) != 1:
         rule = "are not one MXFP6 and one MXFP8: the operand in tensor memory is the one that is widened"
