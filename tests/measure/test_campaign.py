@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from narrowbench.config import Campaign, Protocol
+from narrowbench.errors import ConfigError
 from narrowbench.measure import runner
 from narrowbench.measure.bench import Bench
 from narrowbench.measure.devices import LocalDevice
@@ -46,6 +47,18 @@ def test_part_of_a_campaign_is_its_jobs_of_these_kernels_without_the_roofs(
         files(runner.Part(kernels=["xla_dot_f23"]))
     with pytest.raises(ValueError, match="suite of this campaign"):
         files(runner.Part(suites=["square"]))
+
+
+def test_a_plan_for_other_devices_alone_is_refused_and_one_for_none_has_the_roofs(
+    cpu: LocalDevice, campaign: Campaign, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "run_roofs", lambda *_: runner.JobReport({}, 0, ()))
+    elsewhere = campaign.model_copy(update={"plan": {"hopper": campaign.plan["cpu"]}})
+    with pytest.raises(ConfigError, match="of class cpu; it plans for hopper"):
+        list(runner.run_campaign(cpu, elsewhere, protocol, tmp_path, None))
+    roofs_alone = campaign.model_copy(update={"plan": {}})
+    ((out, _),) = runner.run_campaign(cpu, roofs_alone, protocol, tmp_path, None)
+    assert out.name == "roofs.jsonl"
 
 
 def test_a_budget_goes_to_the_jobs_that_the_plan_names_first(

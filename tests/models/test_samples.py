@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from narrowbench.models import hardware
-from narrowbench.models.samples import energy_samples, kernel_runs, memory_samples
+from narrowbench.models.samples import energy_samples, group_of, kernel_runs, memory_samples
 from narrowbench.report.frame import collect
 from narrowbench.store.rows import Clocks, Compiled, Energy, Row, Spread
 
@@ -92,3 +92,11 @@ def test_reading_the_cache_again_and_again_moves_no_byte_of_memory(make_roof_row
     metered = row.model_copy(update={"energy": _energy(2.0), "energy_reason": None})
     (sample,) = memory_samples(collect([metered], "record"), hardware.load_profiles())
     assert (sample.hbm_bytes, sample.l2_bytes, sample.flop) == (0, 1 << 30, 0)
+
+
+def test_folded_weights_have_arithmetic_of_their_own() -> None:
+    line = pd.Series(
+        {"kernel": "hopper_wgmma_w4a8", "a_format": "fp8_e4m3", "b_format": "mxfp4", "distribution": "ones"}
+    )
+    assert group_of(line) == "fp8_e4m3 × mxfp4, ones"
+    assert group_of(line.replace("hopper_wgmma_w4a8", "hopper_wgmma_w4a8_folded")) == "fp8_e4m3 × mxfp4, folded, ones"

@@ -100,10 +100,15 @@ def run_campaign(
     """Measure every job of the campaign's part, and of the whole the device's roofs, each into its file below `raw`.
 
     Jobs go in the plan's order, so that what a budget cuts off is what the plan names last; another run goes on there.
-    Yields the file and what was done, job by job. Raises as `run_job`, and ValueError for a part that the campaign does
-    not have.
+    Yields the file and what was done, job by job. Raises as `run_job`, ValueError for a part that the campaign does not
+    have, and ConfigError where it plans something, but nothing for such a device.
     """
     jobs = part.of(campaign.jobs(device.device_class))
+    if campaign.plan and not jobs:
+        raise ConfigError(
+            f"campaign {campaign.title!r} plans nothing for {device.slug}, of class {device.device_class}; it plans for"
+            f" {', '.join(campaign.plan)}: measure on such a device, or add a plan for this one"
+        )
     deadline_s = None if budget_s is None else time.monotonic() + budget_s
     folder = raw / device.slug
 

@@ -42,6 +42,15 @@ def energy_samples(frame: pd.DataFrame, profiles: Mapping[str, DeviceProfile]) -
     return [_energy_sample(line, profile) for line, profile in lines]
 
 
+def group_of(line: pd.Series) -> str:
+    """What the cases have in common that share an ε_flop: formats and data, and whether weights had been folded.
+
+    Weights whose blocks are added apart take other work a FLOP than those that the tensor core adds over all of K.
+    """
+    how = ", folded" if str(line.kernel).endswith("_folded") else ""
+    return f"{line.a_format} × {line.b_format}{how}, {line.distribution}"
+
+
 def memory_samples(frame: pd.DataFrame, profiles: Mapping[str, DeviceProfile]) -> list[EnergySample]:
     """Launches that only move bytes to cores, from memory or from the last-level cache alone, with their energy."""
     lines = _lines(frame[frame.quantity.isin(("read", "copy", "cache_read"))], profiles)
@@ -90,7 +99,7 @@ def _energy_sample(line: pd.Series, profile: DeviceProfile) -> EnergySample:
     return EnergySample(
         name=_name(line),
         shape=_shape(line),
-        group=f"{line.a_format} × {line.b_format}, {line.distribution}",
+        group=group_of(line),
         flop=float(problem.flop),
         hbm_bytes=float(traffic.hbm_bytes),
         l2_bytes=float(traffic.l2_read_bytes + traffic.write_bytes),

@@ -17,7 +17,7 @@ from narrowbench.models.energy import (
     fit_energy,
 )
 from narrowbench.models.prediction import Check, halves
-from narrowbench.models.samples import energy_samples, memory_samples
+from narrowbench.models.samples import energy_samples, group_of, memory_samples
 from narrowbench.models.statistics import summarise
 from narrowbench.models.toggles import ORDERED
 from narrowbench.report.held_roofs import HeldPoint
@@ -50,7 +50,7 @@ class EnergyFit:
 
     def roofline(self, point: HeldPoint) -> EnergyRoofline | None:
         """The energy roofline of a case's formats and data; None without a model of them."""
-        group = f"{point.line.a_format} × {point.line.b_format}, {point.line.distribution}"
+        group = group_of(point.line)
         if self.model is None or FLOP + group not in self.model.coefficients:
             return None
         value = {key: coefficient.value for key, coefficient in self.model.coefficients.items()}
