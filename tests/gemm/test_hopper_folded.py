@@ -192,6 +192,18 @@ def test_copies_barriers_and_stores_give_the_product_without_races(
     assert not _mosaic_gpu.races_found()
 
 
+@pytest.mark.parametrize(("scale", "of_a"), [(254, -40), (254, -100), (14, -3), (14, 60), (127, -100)])
+def test_a_result_that_fp32_holds_is_right_however_far_its_factors_are(scale: int, of_a: int) -> None:
+    random = np.random.default_rng(0)
+    a = narrowgemm.quantize(random.normal(size=(5, 64)).astype(np.float32), "fp8_e4m3")
+    a = replace(a, tensor_scale=jnp.float32(2.0**of_a))
+    b = narrowgemm.quantize(random.normal(size=(64, 64)).astype(np.float32), "mxfp4")
+    b = replace(b, scales=jnp.full_like(b.scales, jax.lax.bitcast_convert_type(jnp.uint8(scale), b.scales.dtype)))
+    run = jax.jit(lambda a, b: KERNEL.matmul(a, b, Config(8, 2), "f32", interpret=True))
+    error, _ = oracle.errors(run(a, KERNEL.prepared(b)), oracle.exact(a, b))
+    assert error < 1e-6
+
+
 @pytest.mark.parametrize("tiles", [(1, 5), (3, 7), (33, 4), (16, 16)])
 @pytest.mark.parametrize("tile_m", [8, 128, 256])
 def test_every_tile_is_taken_once_and_those_that_share_weights_follow_each_other(

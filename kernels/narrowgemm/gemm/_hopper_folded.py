@@ -74,6 +74,9 @@ from narrowgemm.tiling import ceil_div
 #: Registers of a thread of the consumers and of the producer, by pairs: no more than a block was launched with.
 REGISTERS = {1: (CONSUMER_REGISTERS, PRODUCER_REGISTERS), 2: (104, PRODUCER_REGISTERS)}
 
+#: A row's factor beyond it, or below its inverse, is applied in two parts, of which one is its square.
+FAR = 2.0**32
+
 
 def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, interpret: bool) -> jax.Array:
     """a (M×K) · b (N×K)ᵀ times their scales, M×N of `out_format`; the problem has passed `check_folded`."""
@@ -267,14 +270,15 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
             result: jax.Array = lax.fori_loop(0, 2 * rounds, step, jnp.zeros(shape, jnp.float32))
             return result
 
-        def store(total: jax.Array, factors: jax.Array, row: jax.Array, column: jax.Array) -> None:
+        def store(total: jax.Array, factors: tuple[jax.Array, jax.Array], row: jax.Array, column: jax.Array) -> None:
             for number, start in enumerate(range(0, config.tile_m, rows)):
                 staged = (half * 2 + number % 2) * across
                 # An odd number of parts leaves the first staging tile in use by the last part of the tile before.
                 taken = number == 0 and config.tile_m // rows % 2 == 1
                 plgpu.wait_smem_to_gmem(0 if taken else across, wait_read_only=True)
                 values = total[:, start : start + rows]
-                scaled = values * lax.broadcast_in_dim(factors, values.shape, (0,)) * scale
+                near, far = (lax.broadcast_in_dim(factor, values.shape, (0,)) for factor in factors)
+                scaled = values * near * far
                 narrowed = _mosaic_gpu.saturating_cast(scaled, out_smem.dtype, interpret)
                 _wgmma_store.store_transposed(narrowed, out_smem.at[pl.ds(staged, across)], interpret)
                 plgpu.commit_smem()
@@ -330,7 +334,13 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
             layout = plgpu.Layout.WGMMA.reduce(1)
             factors = load_clamped(factors_gmem, (column,), (TILE_ROWS,), layout, interpret)
             own = (interpreted_sums_of if interpret else sums_of)(done)
-            finish: Callable[[jax.Array], None] = functools.partial(store, factors=factors, row=row, column=column)
+            # Part of a factor that is far from one is taken first, and the rest with A's scale, which may undo it: the
+            # sum times either alone can leave FP32 where the result does not.
+            near = jnp.where(factors > FAR, FAR * FAR, jnp.where(factors < 1 / FAR, 1 / (FAR * FAR), 1.0))
+            far = factors * jnp.where(factors > FAR, 1 / (FAR * FAR), jnp.where(factors < 1 / FAR, FAR * FAR, 1.0))
+            finish: Callable[[jax.Array], None] = functools.partial(
+                store, factors=(near, far * scale), row=row, column=column
+            )
             if config.splits > 1:
                 finish = functools.partial(sum_of_parts, tile=tile, store_total=finish)
             if config.pairs > 1:
