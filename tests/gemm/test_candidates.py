@@ -35,6 +35,12 @@ _SPACES: dict[str, dict[str, tuple[object, ...]]] = {
         "splits": (1, 2, 8),
         "cluster_n": (1, 2),
     },
+    "hopper_wgmma_w6a8_folded": {
+        "tile_m": (8, 16, 64, 128, 256),
+        "stages": (2, 3),
+        "splits": (1, 2, 8),
+        "cluster_n": (1, 2),
+    },
     "hopper_decode": {
         "tile_m": (8, 48, 128, 256),
         "tile_n": (64, 128, 256),

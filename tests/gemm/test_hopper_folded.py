@@ -1,4 +1,7 @@
-"""The Hopper kernel with folded weights: its widening under NumPy, machine code for sm_90a, interpreted, refusals."""
+"""The Hopper kernels with folded weights: widening of FP4 under NumPy, machine code for sm_90a, interpreted, refusals.
+
+Widening of FP6: test_folded_fp6_widening.
+"""
 
 import itertools
 from dataclasses import replace
@@ -14,8 +17,8 @@ from tests.gemm.test_weight_widening import QUAD, ROW, THREAD, WORDS
 import narrowgemm
 from narrowgemm.aot import CompileCase, MachineCode, compile_many
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.formats import fold, reference
-from narrowgemm.formats.fold import MOST, STEP, fold_weights
+from narrowgemm.formats import reference
+from narrowgemm.formats.fold import FOLDINGS, fold_weights
 from narrowgemm.formats.spec import ELEMENTS
 from narrowgemm.gemm import _mosaic_gpu, oracle
 from narrowgemm.gemm._folded_widening import LookUps, fragments, table_of, widen
@@ -23,10 +26,16 @@ from narrowgemm.gemm._hopper import CONSUMERS
 from narrowgemm.gemm._hopper_folded import REGISTERS
 from narrowgemm.gemm._hopper_folded_space import Config, place_of, steps_of_part, store_rows
 from narrowgemm.gemm._words import WordOperations
-from narrowgemm.gemm.registry import kernel_named
+from narrowgemm.gemm.registry import Kernel, kernel_named
 from narrowgemm.problem import GemmProblem
 
 KERNEL = kernel_named("hopper_wgmma_w4a8_folded")
+FP4 = FOLDINGS["mxfp4"]
+
+
+def kernel_of(b_format: str) -> Kernel:
+    """The kernel that takes folded weights of a format."""
+    return KERNEL if b_format == "mxfp4" else kernel_named("hopper_wgmma_w6a8_folded")
 
 
 def _permute(low: Any, high: Any, selectors: Any) -> Any:
@@ -47,16 +56,16 @@ LOOK_UPS = LookUps(_permute, _multiply_add)
 
 def test_every_code_in_every_place_and_at_every_distance_is_widened() -> None:
     values = reference.decode(np.arange(16, dtype=np.uint8), ELEMENTS["e2m1"])
-    for halvings in range(MOST + 1):
+    for halvings in range(FP4.most + 1):
         for block in range(4):
-            table = table_of(np.uint32(STEP * halvings << 8 * block), block, WORDS, LOOK_UPS)
+            table = table_of(np.uint32(FP4.step * halvings << 8 * block), block, WORDS, LOOK_UPS)
             for f, i in np.ndindex(2, 4):
                 codes = np.arange(16, dtype=np.uint32)
                 word = (codes & 7) << (16 * f + 4 * i) | (codes >> 3) << (8 * i + 7 - 4 * f)
                 found = widen(word, table, WORDS, LOOK_UPS)
                 lanes = np.broadcast_to(found[f], 16).astype("<u4").view(ml_dtypes.float8_e5m2).reshape(16, 4)
                 numbers = lanes[:, i].astype(np.float64)
-                np.testing.assert_array_equal(numbers, values * 2.0 ** (fold.EXPONENT - halvings))
+                np.testing.assert_array_equal(numbers, values * 2.0 ** (FP4.exponent - halvings))
                 np.testing.assert_array_equal(np.signbit(numbers), codes >= 8)
                 assert not np.delete(lanes.astype(np.float64), i, axis=1).any()
                 assert not np.any(found[1 - f])
@@ -107,26 +116,38 @@ def test_widening_takes_few_operations_a_weight() -> None:
     assert (count + 8) / 64 <= 1.25  # and a mask of each word
 
 
-#: Formats of A and C, M, config: the widest tile, which spills first, the narrowest, stores in one part and in three.
-CASES: tuple[tuple[str, str, int, Config], ...] = (
-    ("fp8_e4m3", "bf16", 5, Config(8, 12)),
-    ("fp8_e4m3", "bf16", 600, Config(256, 4)),
-    ("fp8_e5m2", "f32", 600, Config(256, 3)),
-    ("fp8_e4m3", "fp8_e4m3", 600, Config(192, 4)),
-    ("fp8_e4m3", "bf16", 64, Config(64, 8, 2)),
-    ("fp8_e4m3", "bf16", 600, Config(256, 4, 1, 2)),
-    ("fp8_e4m3", "f32", 64, Config(64, 4, 4)),
-    ("fp8_e4m3", "bf16", 64, Config(64, 8, 2, pairs=2)),
-    ("fp8_e5m2", "f32", 16, Config(16, 8, pairs=2)),
+E2M3, E3M2 = "mxfp6_e2m3", "mxfp6_e3m2"
+#: Formats of A, B and C, M, config: the widest tile, which spills first, the narrowest, stores in one and in three.
+CASES: tuple[tuple[str, str, str, int, Config], ...] = (
+    ("fp8_e4m3", "mxfp4", "bf16", 5, Config(8, 12)),
+    ("fp8_e4m3", "mxfp4", "bf16", 600, Config(256, 4)),
+    ("fp8_e5m2", "mxfp4", "f32", 600, Config(256, 3)),
+    ("fp8_e4m3", "mxfp4", "fp8_e4m3", 600, Config(192, 4)),
+    ("fp8_e4m3", "mxfp4", "bf16", 64, Config(64, 8, 2)),
+    ("fp8_e4m3", "mxfp4", "bf16", 600, Config(256, 4, 1, 2)),
+    ("fp8_e4m3", "mxfp4", "f32", 64, Config(64, 4, 4)),
+    ("fp8_e4m3", "mxfp4", "bf16", 64, Config(64, 8, 2, pairs=2)),
+    ("fp8_e5m2", "mxfp4", "f32", 16, Config(16, 8, pairs=2)),
+    ("fp8_e4m3", E2M3, "bf16", 5, Config(8, 12)),
+    ("fp8_e4m3", E2M3, "bf16", 600, Config(256, 3, 1, 2)),
+    ("fp8_e5m2", E2M3, "f32", 600, Config(256, 3)),
+    ("fp8_e4m3", E2M3, "bf16", 64, Config(64, 6, 2)),
+    ("fp8_e5m2", E3M2, "bf16", 5, Config(8, 12)),
+    ("fp8_e4m3", E3M2, "f32", 600, Config(256, 3)),
+    ("fp8_e4m3", E3M2, "fp8_e4m3", 600, Config(192, 4)),
+    ("fp8_e4m3", E2M3, "bf16", 64, Config(64, 4, 2, pairs=2)),
+    ("fp8_e4m3", E3M2, "f32", 64, Config(64, 4, pairs=2)),
 )
+#: What a case's weights are widened to.
+WIDENED = {"mxfp4": "E5M2", E2M3: "E4M3", E3M2: "E5M2"}
 
 
 @pytest.fixture(scope="module")
 def codes() -> list[MachineCode]:
     """Machine code of every case; N and K are no multiples of a tile."""
     cases = [
-        CompileCase(KERNEL.name, "h200", GemmProblem(m, 1040, 1056, a, "mxfp4", out), vars(config))
-        for a, out, m, config in CASES
+        CompileCase(kernel_of(b).name, "h200", GemmProblem(m, 1040, 1056, a, b, out), vars(config))
+        for a, b, out, m, config in CASES
     ]
     outcomes = compile_many(cases)
     assert [outcome.reason for outcome in outcomes if outcome.reason] == []
@@ -137,9 +158,9 @@ def codes() -> list[MachineCode]:
 def test_machine_code_multiplies_two_steps_a_turn_without_spills_or_more_waits(
     codes: list[MachineCode], number: int
 ) -> None:
-    code, (a, _, _, config) = codes[number], CASES[number]
+    code, (a, b, _, _, config) = codes[number], CASES[number]
     of_a = "E4M3" if a == "fp8_e4m3" else "E5M2"
-    assert code.count(f"QGMMA.64x{config.tile_m}x32.F32.E5M2.{of_a}") == code.count("QGMMA") == 8
+    assert code.count(f"QGMMA.64x{config.tile_m}x32.F32.{WIDENED[b]}.{of_a}") == code.count("QGMMA") == 8
     # One a step and one at the end of a tile; ptxas adds waits where it cannot keep a multiplication in flight.
     assert code.count("WARPGROUP.DEPBAR") == 3
     assert code.count("UTMASTG") > 0
@@ -161,33 +182,38 @@ def test_a_block_asks_for_no_more_registers_than_it_was_launched_with(codes: lis
 
 
 @pytest.mark.parametrize(
-    ("shape", "config", "out"),
+    ("shape", "config", "out", "fmt"),
     [
-        ((1, 64, 32), Config(8, 2), "f32"),
-        ((33, 144, 288), Config(32, 2), "f32"),
-        ((19, 208, 416), Config(16, 2, 2), "f32"),
-        ((70, 272, 672), Config(72, 3, 4), "bf16"),
-        ((200, 144, 160), Config(192, 2), "fp8_e4m3"),
-        ((50, 400, 416), Config(32, 3, 1, 2), "bf16"),
+        ((1, 64, 32), Config(8, 2), "f32", "mxfp4"),
+        ((33, 144, 288), Config(32, 2), "f32", "mxfp4"),
+        ((19, 208, 416), Config(16, 2, 2), "f32", "mxfp4"),
+        ((70, 272, 672), Config(72, 3, 4), "bf16", "mxfp4"),
+        ((200, 144, 160), Config(192, 2), "fp8_e4m3", "mxfp4"),
+        ((50, 400, 416), Config(32, 3, 1, 2), "bf16", "mxfp4"),
         # Two pairs: fewer steps than a round, several tiles a block, and parts of K of five and six steps.
-        ((19, 336, 160), Config(8, 4, pairs=2), "f32"),
-        ((19, 208, 1408), Config(16, 4, 2, pairs=2), "bf16"),
+        ((19, 336, 160), Config(8, 4, pairs=2), "f32", "mxfp4"),
+        ((19, 208, 1408), Config(16, 4, 2, pairs=2), "bf16", "mxfp4"),
+        ((33, 144, 288), Config(32, 2), "f32", E2M3),
+        ((70, 272, 672), Config(72, 3, 4), "bf16", E2M3),
+        ((19, 208, 416), Config(16, 2, 2), "f32", E3M2),
+        ((50, 400, 416), Config(32, 3, 1, 2), "bf16", E3M2),
+        ((19, 208, 1408), Config(16, 4, 2, pairs=2), "bf16", E3M2),
     ],
 )
 def test_copies_barriers_and_stores_give_the_product_without_races(
-    shape: tuple[int, int, int], config: Config, out: str
+    shape: tuple[int, int, int], config: Config, out: str, fmt: str
 ) -> None:
-    m, n, k = shape
-    problem = GemmProblem(m, n, k, "fp8_e4m3", "mxfp4", out)
-    KERNEL.check(problem, config)
+    (m, n, k), kernel = shape, kernel_of(fmt)
+    problem = GemmProblem(m, n, k, "fp8_e4m3", fmt, out)
+    kernel.check(problem, config)
     random = np.random.default_rng(0)
     a, b = (random.normal(size=(rows, k)).astype(np.float32) for rows in (m, n))
     qa, qb = (
         narrowgemm.quantize(a, "fp8_e4m3"),
-        narrowgemm.quantize(b * np.exp2(np.arange(n) % 9 - 4)[:, None].astype("f4"), "mxfp4"),
+        narrowgemm.quantize(b * np.exp2(np.arange(n) % 9 - 4)[:, None].astype("f4"), fmt),
     )
-    run = jax.jit(lambda a, b: KERNEL.matmul(a, b, config, out, interpret=True))
-    error, _ = oracle.errors(run(qa, KERNEL.prepared(qb)), oracle.exact(qa, qb))
+    run = jax.jit(lambda a, b: kernel.matmul(a, b, config, out, interpret=True))
+    error, _ = oracle.errors(run(qa, kernel.prepared(qb)), oracle.exact(qa, qb))
     assert error < {"f32": 1e-6, "bf16": 2.0**-8, "fp8_e4m3": 2.0**-4}[out]
     assert not _mosaic_gpu.races_found()
 
@@ -245,6 +271,7 @@ GOOD = GemmProblem(16, 512, 1024, "fp8_e4m3", "mxfp4")
         (GOOD, Config(splits=3), {"splits": 3}),
         (replace(GOOD, k=512), Config(splits=8), {"splits": 8}),
         (GOOD, Config(tile_m=256, stages=6), {"tile_m": 256, "stages": 6}),
+        (replace(GOOD, b_format=E2M3), Config(tile_m=256, stages=5), {"tile_m": 256, "stages": 5}),
         (GOOD, Config(stages=1), {"tile_m": 16, "stages": 1}),
         (GOOD, Config(cluster_n=3), {"cluster_n": 3, "splits": 1, "tile_m": 16}),
         (GOOD, Config(splits=2, cluster_n=2), {"cluster_n": 2, "splits": 2, "tile_m": 16}),
@@ -255,9 +282,10 @@ GOOD = GemmProblem(16, 512, 1024, "fp8_e4m3", "mxfp4")
     ],
 )
 def test_what_cannot_be_done_is_refused_by_name(problem: GemmProblem, config: Config, named: dict[str, int]) -> None:
-    KERNEL.check(GOOD, Config())
+    kernel = kernel_of(problem.b_format)
+    kernel.check(replace(GOOD, b_format=problem.b_format), Config())
     with pytest.raises(UnsupportedError) as refusal:
-        KERNEL.check(problem, config)
+        kernel.check(problem, config)
     assert refusal.value.values == named
 
 
@@ -274,6 +302,8 @@ def test_weights_are_never_folded_or_unfolded_on_the_way(monkeypatch: pytest.Mon
     mx = narrowgemm.quantize(np.ones((8, 128), np.float32), "mxfp4")
     with pytest.raises(UnsupportedError, match="unfold_weights"):
         narrowgemm.gemm(mx, folded, kernel="blackwell_tcgen05_mxfp4")
+    with pytest.raises(UnsupportedError, match="mxfp4"):
+        narrowgemm.gemm(a, folded, kernel="hopper_wgmma_w6a8_folded")
 
 
 @pytest.mark.parametrize("prepare", [narrowgemm.fold_weights, lambda q: narrowgemm.shuffle_weights(q, 8)])
@@ -288,13 +318,14 @@ def test_a_stack_of_prepared_weights_is_no_operand(monkeypatch: pytest.MonkeyPat
         narrowgemm.gemm(a, stack, kernel=kernel)
 
 
-def test_without_a_kernel_named_folded_weights_have_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fmt", FOLDINGS)
+def test_without_a_kernel_named_folded_weights_have_their_own(fmt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("narrowgemm.gemm.api.check_device", lambda _: None)
     taken = []
-    own = replace(KERNEL, matmul=lambda *given: taken.append(given[1:3]))
+    own = replace(kernel_of(fmt), matmul=lambda *given: taken.append(given[1:3]))
     monkeypatch.setattr(
         "narrowgemm.gemm.api.kernel_named", lambda name: own if name == own.name else kernel_named(name)
     )
-    folded = narrowgemm.fold_weights(narrowgemm.quantize(np.ones((64, 128), np.float32), "mxfp4"))
+    folded = narrowgemm.fold_weights(narrowgemm.quantize(np.ones((64, 128), np.float32), fmt))
     narrowgemm.gemm(narrowgemm.quantize(np.ones((8, 128), np.float32), "fp8_e4m3"), folded)
     assert [(b is folded, type(config)) for b, config in taken] == [(True, Config)]

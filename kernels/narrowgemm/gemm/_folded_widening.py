@@ -1,6 +1,6 @@
 """Folded FP4 weights to the registers of a wgmma, by looking up bytes. The same text runs in a kernel and under NumPy.
 
-`narrowgemm.formats.fold` says where the bits come from. For a row and a block of K, two words hold the eight E5M2
+`narrowgemm.formats.fold_words` says where the bits come from. For a row and a block of K, two words hold the eight E5M2
 codes of the magnitudes; a byte permutation then looks up four weights at once, whose selectors are the magnitudes'
 numbers as they lie in a word. Instructions for the 8 weights of a word: one mask, two shifts, two permutations, and two
 that put signs in (a mask and an OR of three inputs are one); and three for the two words of a table.

@@ -1,9 +1,9 @@
-"""C = scale · A·Bᵀ on Hopper, B folded FP4 weights: the kernel of `hopper_wgmma_w4a8_folded`.
+"""C = scale · A·Bᵀ on Hopper, B folded FP4 or FP6 weights: the kernel of `hopper_wgmma_w4a8_folded`, `_w6a8_folded`.
 
 The operands are swapped: a block computes a tile of Cᵀ = B·Aᵀ, so that the weights are wgmma's left operand, which may
-come from registers, and the rows of A are the dimension of it that goes from 8 to 256. The weights travel as 4 bits
-and are widened in registers to E5M2 (`_folded_widening`), each row short of one factor, so that the tensor core adds
-over all of K.
+come from registers, and the rows of A are the dimension of it that goes from 8 to 256. The weights travel as 4 or 6
+bits and are widened in registers to FP8 (`_folded_widening`, `_folded_fp6_widening`), each row short of one factor, so
+that the tensor core adds over all of K.
 
 Where there are fewer tiles than multiprocessors, `splits` parts of K are computed side by side by the blocks of a
 cluster. At the end each block but the owner sends its FP32 sums into the owner's shared memory, and the owner adds them
@@ -55,7 +55,8 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.formats.fold import TILE_K, TILE_ROWS, FoldedWeights, tile_values, tiles_shape
+from narrowgemm.formats.fold import FoldedWeights, tile_values
+from narrowgemm.formats.fold_words import TILE_K, TILE_ROWS, tiles_shape
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu, _wgmma_folded, _wgmma_store, _wgmma_weights
@@ -91,7 +92,7 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
     clusters = max(1, _mosaic_gpu.core_count(interpret) // config.cluster_n)
     passed = [_interpreted_exchange(config, count)] if interpret and config.splits > 1 else []
     kernel = plgpu.kernel(
-        functools.partial(_body, config=config, tiles=tiles, k_steps=k_steps, interpret=interpret),
+        functools.partial(_body, fmt=b.format, config=config, tiles=tiles, k_steps=k_steps, interpret=interpret),
         out_type=(out, *passed),
         grid=(count if config.splits > 1 else min(count, clusters),),
         grid_names=("clusters",),
@@ -99,7 +100,7 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
         cluster_names=("parts", "cluster_n"),
         num_threads=config.pairs * CONSUMERS + 1,
         thread_name="role",
-        scratch_types=_scratch(config, qa, out.dtype, interpret),
+        scratch_types=_scratch(config, qa, b.format, out.dtype, interpret),
         interpret=_mosaic_gpu.interpret_params(interpret),
         kernel_name=name,
     )
@@ -112,8 +113,8 @@ def _interpreted_exchange(config: Config, tiles: int) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct((tiles, CONSUMERS, config.splits - 1, TILE_ROWS, config.tile_m), jnp.float32)
 
 
-def _scratch(config: Config, a: QuantizedArray, out_dtype: Any, interpret: bool) -> dict[str, Any]:
-    words = tiles_shape((TILE_ROWS, TILE_K))[2:]
+def _scratch(config: Config, a: QuantizedArray, fmt: str, out_dtype: Any, interpret: bool) -> dict[str, Any]:
+    words = tiles_shape((TILE_ROWS, TILE_K), fmt)[2:]
     columns, rows = store_columns(out_dtype.itemsize), store_rows(config.tile_m)
     swizzle = plgpu.SwizzleTransform(columns * out_dtype.itemsize)  # type: ignore[abstract]
     staged = (CONSUMERS * 2 * TILE_ROWS // columns, rows, columns)
@@ -160,6 +161,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     taken: Any = None,
     sent: Any = None,
     received: Any = None,
+    fmt: str,
     config: Config,
     tiles: tuple[int, int],
     k_steps: int,
@@ -245,7 +247,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     for own in (2 * number, 2 * number + 1):
                         slot = stage_of(step_of(done, own))
                         plgpu.barrier_wait(full.at[slot])
-                        weights = _wgmma_folded.load_folded(packed_smem.at[slot, half])
+                        weights = _wgmma_folded.load_folded(packed_smem.at[slot, half], fmt)
                         plgpu.wgmma(acc, weights, a_smem.at[slot].T)
                         # This step's wgmmas stay in flight; those of the step before have now read theirs.
                         plgpu.wgmma_wait(1)
@@ -262,7 +264,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
             def step(i: jax.Array, total: jax.Array) -> jax.Array:
                 slot = stage_of(step_of(done, i))
                 plgpu.barrier_wait(full.at[slot])
-                values = tile_values(packed_smem[slot, half][None, None])
+                values = tile_values(packed_smem[slot, half][None, None], fmt)
                 total += values @ a_smem[slot].astype(jnp.float32).T
                 leave(step_of(done, i))
                 return total

@@ -1,11 +1,11 @@
-"""The choices of the Hopper kernel with folded weights: what a config is, which are admitted and worth trying."""
+"""The choices of the Hopper kernels with folded weights: what a config is, which are admitted and worth trying."""
 
 import math
 from dataclasses import dataclass
 from typing import Any
 
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.formats.fold import BLOCK, TILE_K, TILE_ROWS, tiles_shape
+from narrowgemm.formats.fold_words import BLOCK, TILE_K, TILE_ROWS, tiles_shape
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.gemm._choices import check_choices
@@ -134,7 +134,8 @@ def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
     itemsize = format_named(problem.out_format).element.bits // 8
     staging = CONSUMERS * 2 * TILE_ROWS * store_rows(config.tile_m) * itemsize
     sums = (config.pairs - 1) * CONSUMERS * TILE_ROWS * config.tile_m * 4
-    return config.stages * _stage_bytes(config.tile_m) + staging + received_bytes(config) + sums
+    stages = config.stages * _stage_bytes(problem.b_format, config.tile_m)
+    return stages + staging + received_bytes(config) + sums
 
 
 def received_bytes(config: Config) -> int:
@@ -142,13 +143,13 @@ def received_bytes(config: Config) -> int:
     return (config.splits - 1) * TILE_ROWS * config.tile_m * 4
 
 
-def _stage_bytes(tile_m: int) -> int:
-    rows, words = tiles_shape((TILE_ROWS, TILE_K))[2:]
+def _stage_bytes(fmt: str, tile_m: int) -> int:
+    rows, words = tiles_shape((TILE_ROWS, TILE_K), fmt)[2:]
     return CONSUMERS * rows * words * 4 + tile_m * TILE_K
 
 
 def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
-    stage = _stage_bytes(one_stage.tile_m)
+    stage = _stage_bytes(problem.b_format, one_stage.tile_m)
     fixed = shared_memory_bytes(problem, one_stage) - stage
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed) // stage)
 
@@ -156,8 +157,9 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
 #: The memory's 4.19 TB/s at 1.7 GHz, and a multiprocessor's share of it where fewer are at work, and of the L2.
 _MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2440, 30, 58
 #: Of a step: what a consumer takes for its barrier, words, widening and wgmmas, one after the other, and more for each
-#: row of A. Fitted, with what a launch and sending the sums take, to 47 times on an H200 (docs/performance.md).
-_STEP_CYCLES, _STEP_CYCLES_PER_ROW = 470, 2
+#: row of A. Fitted for FP4, with what a launch and sending the sums take, to 47 times on an H200 (docs/performance.md);
+#: for FP6 two cycles more for each instruction more, and not measured yet.
+_STEP_CYCLES, _STEP_CYCLES_PER_ROW = {"mxfp4": 470, "mxfp6_e3m2": 560, "mxfp6_e2m3": 620}, 2
 _LATENCY_CYCLES = 1500  # from the request for a stage to its first byte
 _CYCLES_PER_LOADED_BYTE = 0.004  # of the dense kernels: what loads cost a board at its power limit
 _CYCLES_PER_TILE, _LAUNCH_CYCLES = 1500, 2500
@@ -172,17 +174,18 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     tiles_m = ceil_div(problem.m, config.tile_m)
     tiles_n = ceil_div(problem.n, TILE_N * config.cluster_n) * config.cluster_n
     waves = ceil_div(tiles_m * tiles_n, _CLUSTERS[config.splits])
-    loaded = _stage_bytes(0) + config.tile_m * TILE_K // config.cluster_n
+    weights = _stage_bytes(problem.b_format, 0)
+    loaded = weights + config.tile_m * TILE_K // config.cluster_n
     k_steps = ceil_div(problem.k, TILE_K)
-    arriving = max(_stage_bytes(0) / _BYTES_PER_CYCLE / tiles_m, loaded / _L2_BYTES_PER_CYCLE)
+    arriving = max(weights / _BYTES_PER_CYCLE / tiles_m, loaded / _L2_BYTES_PER_CYCLE)
     step = max(
         TILE_N * config.tile_m * TILE_K / 4096 + _CYCLES_PER_LOADED_BYTE * loaded,
-        _STEP_CYCLES + _STEP_CYCLES_PER_ROW * config.tile_m,
+        _STEP_CYCLES[problem.b_format] + _STEP_CYCLES_PER_ROW * config.tile_m,
         arriving,
         (_LATENCY_CYCLES + arriving) / (config.stages - 1),
     )
     end = TILE_N * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
     if config.splits > 1:
         end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
-    memory = k_steps * tiles_n * _stage_bytes(0) / _MEMORY_BYTES_PER_CYCLE
+    memory = k_steps * tiles_n * weights / _MEMORY_BYTES_PER_CYCLE
     return max(waves * ceil_div(k_steps, config.splits) * step, memory) + waves * end + _LAUNCH_CYCLES

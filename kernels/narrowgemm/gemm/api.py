@@ -63,11 +63,18 @@ _DEFAULTS = {
 }
 
 
-#: Weights in an order of their own -> how they are undone, and the kernel that `kernel=None` means for them; None: as
-#: for their format.
-_PREPARED: dict[type, tuple[str, str | None]] = {
-    ShuffledWeights: ("unshuffle_weights", None),
-    FoldedWeights: ("unfold_weights", "hopper_wgmma_w4a8_folded"),
+#: Weights in an order of their own -> how they are undone, and the kernels that `kernel=None` means for them, by their
+#: format; none: as for the format itself.
+_PREPARED: dict[type, tuple[str, dict[str, str]]] = {
+    ShuffledWeights: ("unshuffle_weights", {}),
+    FoldedWeights: (
+        "unfold_weights",
+        {
+            "mxfp4": "hopper_wgmma_w4a8_folded",
+            "mxfp6_e2m3": "hopper_wgmma_w6a8_folded",
+            "mxfp6_e3m2": "hopper_wgmma_w6a8_folded",
+        },
+    ),
 }
 
 
@@ -92,7 +99,7 @@ def gemm(
 
     a, b:      (m, k) and (n, k), K contiguous: plain arrays of f32, bf16, f16, float8 or int8, or `QuantizedArray`s;
                b also `ShuffledWeights`, which the kernels `hopper_wgmma_w*` take and no other does, or
-               `FoldedWeights`, which `hopper_wgmma_w4a8_folded` takes alone.
+               `FoldedWeights`, which `hopper_wgmma_w4a8_folded` and `_w6a8_folded` alone take.
     kernel:    one of `narrowgemm.kernels()`; None: this device's own kernel for these formats, this m and an epilogue.
     out_dtype: f32, bf16, f16, float8_e4m3fn or float8_e5m2; FP8 saturates.
     config:    the kernel's `Config`; None: the one tuned for this shape on this model of device, else the first
@@ -106,13 +113,13 @@ def gemm(
     """
     if epilogue is not None:
         epilogue = _fitting(epilogue)
-    undone_by, made_for = _PREPARED.get(type(b), (None, None))
+    undone_by, made_for = _PREPARED.get(type(b), (None, {}))
     if undone_by is None and (is_stack(a) or is_stack(b)):
         return _batch(a, b, kernel, out_dtype, config, epilogue)
     qa = as_quantized(a, "a")
     qb = fitting(b, "b") if isinstance(b, ShuffledWeights | FoldedWeights) else as_quantized(b, "b")
     problem = _problem(qa, qb, out_dtype)
-    kernel = made_for if kernel is None else kernel
+    kernel = made_for.get(problem.b_format) if kernel is None else kernel
     chosen = _default_kernel(problem, epilogue) if kernel is None else kernel_named(kernel)
     check_formats(chosen, problem)
     check_device(chosen)

@@ -24,6 +24,7 @@ _MODULES = {
     "hopper_wgmma_w4a8_folded": "hopper_wgmma_w4a8_folded",
     "hopper_wgmma_w4a16": "hopper_wgmma_w4a16",
     "hopper_wgmma_w6a8": "hopper_wgmma_w6a8",
+    "hopper_wgmma_w6a8_folded": "hopper_wgmma_w6a8_folded",
     "hopper_wgmma_w6a16": "hopper_wgmma_w6a16",
     "blackwell_tcgen05_bf16": "blackwell_tcgen05_bf16",
     "blackwell_tcgen05_fp8": "blackwell_tcgen05_fp8",

@@ -62,6 +62,7 @@ KERNELS: dict[str, KernelStyle] = {
             "hopper_wgmma_fp8_block128": (FP8_BLOCK, "<"),
             "hopper_wgmma_w6a16": (FP6, "h"),
             "hopper_wgmma_w6a8": (FP6, "P"),
+            "hopper_wgmma_w6a8_folded": (FP6, "*"),
             "hopper_wgmma_w4a16": (FP4, "v"),
             "hopper_wgmma_w4a8": (FP4, ">"),
             "hopper_wgmma_w4a8_folded": (FP4, "d"),
