@@ -20,8 +20,8 @@ TARGET = 0.08
 _NOTE = (
     "E = W·ε_flop(format, data) + Q_hbm·ε_hbm + Q_l2·ε_l2 + P_0·T, fitted on sustained runs of half of the shapes and "
     "on reads of memory\nand of the L2, and copies. P_0 is the idle power that was read. Left: joules of a launch, "
-    "runs of the other half; band: ±8 %.\nRight: coefficients with 95 % intervals; one that holds 0 is not established. "
-    "Bytes are those of the schedule; a vendor's is assumed."
+    "runs of the other half; band: ±8 %.\nRight: coefficients with 95 % intervals; one that holds 0 is not "
+    "established. Bytes are those of the schedule; a vendor's is assumed."
 )
 
 
