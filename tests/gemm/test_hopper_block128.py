@@ -146,18 +146,16 @@ def test_a_part_never_meets_more_than_two_blocks_of_b() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shape", "quickest_s"),
-    [((4096, 4096, 4096), 102.73e-6), ((4096, 7168, 2048), 95.10e-6), ((8192, 8192, 8192), 810.71e-6)],
+    ("shape", "quickest"),
+    [
+        ((4096, 4096, 4096), Config(128, 256, 4, "m", 2, 1, part_n=128)),
+        ((4096, 7168, 2048), Config(128, 256, 4, "m", 2, 1, part_n=128)),
+        ((8192, 8192, 8192), Config(192, 128, 4, "m", 1, 2, part_n=128, consumers=3)),
+    ],
 )
-def test_the_first_candidate_was_within_a_hundredth_of_the_quickest_that_was_timed(
-    shape: tuple[int, int, int], quickest_s: float
-) -> None:
-    """Times of bursts on an H200 (docs/performance.md)."""
-    wide = Config(128, 256, 4, "m", 2, 1, part_n=128)
-    timed_s = {(4096, 4096, 4096): 102.73e-6, (4096, 7168, 2048): 95.10e-6, (8192, 8192, 8192): 817.22e-6}
-    found = _kernel().candidates(_problem(*shape, "bf16"))
-    assert found[0] == wide
-    assert timed_s[shape] <= 1.01 * quickest_s
+def test_the_first_candidate_is_the_quickest_that_was_timed(shape: tuple[int, int, int], quickest: Config) -> None:
+    """In bursts on an H200 (docs/performance.md)."""
+    assert _kernel().candidates(_problem(*shape, "bf16"))[0] == quickest
 
 
 def test_gemm_takes_it_on_hopper_for_its_formats(monkeypatch: pytest.MonkeyPatch) -> None:
