@@ -22,8 +22,7 @@ from narrowgemm.formats.fold import FOLDINGS, fold_weights
 from narrowgemm.formats.spec import ELEMENTS
 from narrowgemm.gemm import _mosaic_gpu, oracle
 from narrowgemm.gemm._folded_widening import LookUps, fragments, table_of, widen
-from narrowgemm.gemm._hopper import CONSUMERS
-from narrowgemm.gemm._hopper_folded import REGISTERS
+from narrowgemm.gemm._hopper import CONSUMERS, REGISTERS
 from narrowgemm.gemm._hopper_folded_space import Config, place_of, steps_of_part, store_rows
 from narrowgemm.gemm._words import WordOperations
 from narrowgemm.gemm.registry import Kernel, kernel_named
@@ -175,7 +174,7 @@ def test_machine_code_multiplies_two_steps_a_turn_without_spills_or_more_waits(
 def test_a_block_asks_for_no_more_registers_than_it_was_launched_with(codes: list[MachineCode], number: int) -> None:
     """`setmaxnreg` waits until the block's own pool has what is asked for: more than all of it never comes."""
     code, pairs = codes[number], CASES[number][-1].pairs
-    consumer, producer = REGISTERS[pairs]
+    consumer, producer = REGISTERS[pairs * CONSUMERS]
     assert code.threads is not None
     assert code.registers is not None
     assert code.threads * code.registers >= 128 * (pairs * CONSUMERS * consumer + producer)

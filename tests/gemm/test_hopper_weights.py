@@ -11,7 +11,7 @@ import narrowgemm
 from narrowgemm.aot import CompileCase, MachineCode, compile_many
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm import _mosaic_gpu, oracle
-from narrowgemm.gemm._hopper_weights import REGISTERS
+from narrowgemm.gemm._hopper import REGISTERS
 from narrowgemm.gemm._hopper_weights_space import Config
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.problem import GemmProblem
@@ -67,7 +67,7 @@ def test_machine_code_has_wgmma_from_registers_and_no_spills(codes: list[Machine
 def test_a_block_asks_for_no_more_registers_than_it_was_launched_with(codes: list[MachineCode], number: int) -> None:
     """`setmaxnreg` waits until the block's own pool has what is asked for: more than all of it never comes."""
     code, pairs = codes[number], CASES[number][-1].pairs
-    consumer, producer = REGISTERS[pairs]
+    consumer, producer = REGISTERS[2 * pairs]
     assert code.threads is not None
     assert code.registers is not None
     assert 128 * (2 * pairs * consumer + producer) <= code.threads * code.registers

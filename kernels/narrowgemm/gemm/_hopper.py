@@ -12,9 +12,10 @@ from narrowgemm.problem import GemmProblem
 
 #: Warpgroups of a block that multiply; one more loads.
 CONSUMERS = 2
-#: Registers a thread of so many consumers, and of the producer. Together they are those that a block is launched with,
-#: as many for each thread: 504 of the 65,536 / 128 of a multiprocessor, and all 512.
-REGISTERS = {2: (232, 40), 3: (160, 32)}
+#: Registers a thread of so many consumers, and of the producer: no more in all than a block is launched with, 65,536
+#: over its threads rounded down to 8 (168, 128, 96), for `setmaxnreg` waits for ever for more. Of two and three
+#: consumers they are all of them.
+REGISTERS = {2: (232, 40), 3: (160, 32), 4: (104, 40)}
 CONSUMER_REGISTERS, PRODUCER_REGISTERS = REGISTERS[CONSUMERS]
 #: TMA addresses rows: their length in bytes is a multiple of this (CUDA driver API, cuTensorMapEncodeTiled).
 TMA_ROW_BYTES = 16

@@ -8,7 +8,7 @@ from typing import Literal
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.gemm import _hopper_space
 from narrowgemm.gemm._choices import check_choices
-from narrowgemm.gemm._hopper import CONSUMERS, REGISTERS, is_admitted
+from narrowgemm.gemm._hopper import CONSUMERS, is_admitted
 from narrowgemm.gemm._hopper_space import (
     consumer_tile,
     consumers_of_a_tile,
@@ -52,7 +52,7 @@ class Config(_hopper_space.Config):
 def check_block128(problem: GemmProblem, config: Config) -> None:
     """Raise UnsupportedError where `config` cannot do `problem`: what `check_dense` says, parts and registers."""
     check_choices(NAME, config)
-    if config.consumers not in REGISTERS:
+    if config.consumers not in MAX_ACCUMULATORS:
         rule = "leaves the consumers of a block too few registers, or is none"
         raise UnsupportedError(NAME, {"consumers": config.consumers}, rule, "use 2 or 3")
     m_wg, n_wg = consumer_tile(config)

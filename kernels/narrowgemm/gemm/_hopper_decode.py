@@ -45,7 +45,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
-from narrowgemm.gemm import _mosaic_gpu, _wgmma_store
+from narrowgemm.gemm import _hopper_sums, _mosaic_gpu, _wgmma_store
 from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_decode_space import (
     BOX_K,
@@ -177,7 +177,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
             plgpu.barrier_wait(empty.at[stage_of(step)])
 
     @pl.when(role < CONSUMERS)
-    def _consume() -> None:  # noqa: C901 (as its kernel)
+    def _consume() -> None:
         plgpu.set_max_registers(CONSUMER_REGISTERS, action="increase")
         scale = a_scale_gmem[0] * b_scale_gmem[0]
         staging = WGMMA_ROWS // store_columns(out_smem.dtype.itemsize)
@@ -212,35 +212,14 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     target = out_gmem.at[pl.ds(0, config.tile_m), columns]
                     plgpu.copy_smem_to_gmem(out_smem.at[role * staging + j], target)
 
-        def sum_parts(result: jax.Array, tile: jax.Array) -> None:
-            """Send the sums to their owner, or add the others' to one's own in the order of the parts and store it."""
-            slots = exchange_gmem.at[tile, role] if interpret else received
-            number = part - (part > role).astype(jnp.int32)
-
-            @pl.when(part != role)
-            def _send() -> None:
-                if interpret:
-                    slots[number] = result
-                else:
-                    plgpu.async_store_smem(result, slots.at[number], sent, cluster_idx=role, cluster_dim="parts")
-
-            if interpret:
-                plgpu.barrier_arrive(sent)
-                plgpu.barrier_wait(sent)
-
-            @pl.when(part == role)
-            def _add() -> None:
-                if not interpret:
-                    plgpu.barrier_wait(sent)
-                total = result
-                for slot in range(config.splits - 1):
-                    total += slots[slot]
-                store(total, tile)
-
         def compute_tile(done: jax.Array, tile: jax.Array) -> None:
             def accumulate(acc: Any) -> None:
-                result = multiply(acc, done)
-                (store if config.splits == 1 else sum_parts)(result, tile)
+                result, finish = multiply(acc, done), functools.partial(store, tile=tile)
+                if config.splits == 1:
+                    finish(result)
+                    return
+                slots = exchange_gmem.at[tile, role] if interpret else received
+                _hopper_sums.sum_of_parts(result, (part, role), slots, sent, finish, interpret)
 
             pl.run_scoped(accumulate, plgpu.WGMMAAccumulatorRef((rows, config.tile_m), jnp.float32))
 

@@ -59,8 +59,8 @@ from narrowgemm.formats.fold import FoldedWeights, tile_values
 from narrowgemm.formats.fold_words import TILE_K, TILE_ROWS, tiles_shape
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
-from narrowgemm.gemm import _mosaic_gpu, _wgmma_folded, _wgmma_store, _wgmma_weights
-from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
+from narrowgemm.gemm import _hopper_sums, _mosaic_gpu, _wgmma_folded, _wgmma_store
+from narrowgemm.gemm._hopper import CONSUMERS, REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_folded_space import (
     TILE_N,
     Config,
@@ -69,11 +69,9 @@ from narrowgemm.gemm._hopper_folded_space import (
     store_columns,
     store_rows,
 )
+from narrowgemm.gemm._hopper_sums import Finish
 from narrowgemm.gemm._wgmma_epilogue import load_clamped
 from narrowgemm.tiling import ceil_div
-
-#: Registers of a thread of the consumers and of the producer, by pairs: no more than a block was launched with.
-REGISTERS = {1: (CONSUMER_REGISTERS, PRODUCER_REGISTERS), 2: (104, PRODUCER_REGISTERS)}
 
 #: A row's factor beyond it, or below its inverse, is applied in two parts, of which one is its square.
 FAR = 2.0**32
@@ -202,7 +200,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
     @pl.when(role == consumers)
     def _produce() -> None:
-        plgpu.set_max_registers(REGISTERS[config.pairs][1], action="decrease")
+        plgpu.set_max_registers(REGISTERS[consumers][1], action="decrease")
 
         def load_tile(done: jax.Array, _: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
             @pl.loop(0, loaded_steps)
@@ -227,7 +225,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
     @pl.when(role < consumers)
     def _consume() -> None:  # noqa: C901 (as its kernel)
-        plgpu.set_max_registers(REGISTERS[config.pairs][0], action="increase")
+        plgpu.set_max_registers(REGISTERS[consumers][0], action="increase")
         scale = a_scale_gmem[0]
         shape = (TILE_ROWS, config.tile_m)
         rows, columns = store_rows(config.tile_m), out_smem.shape[2]
@@ -288,49 +286,6 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     target = out_gmem.at[pl.ds(row + start, rows), pl.ds(column + j * columns, columns)]
                     plgpu.copy_smem_to_gmem(out_smem.at[staged + j], target)
 
-        def sum_of_parts(own: jax.Array, tile: jax.Array, store_total: Callable[[jax.Array], None]) -> None:
-            """Send the sums to their owner, or add the others' to one's own in the parts' order and store them."""
-            slots = exchange_gmem.at[tile, half] if interpret else received
-            number = part - (part > half).astype(jnp.int32)
-
-            @pl.when(part != half)
-            def _send() -> None:
-                if interpret:
-                    slots[number] = own
-                else:
-                    plgpu.async_store_smem(own, slots.at[number], sent, cluster_idx=half, cluster_dim="parts")
-
-            if interpret:
-                plgpu.barrier_arrive(sent)
-                plgpu.barrier_wait(sent)
-
-            @pl.when(part == half)
-            def _add() -> None:
-                if not interpret:
-                    plgpu.barrier_wait(sent)
-                total = own
-                for slot in range(config.splits - 1):
-                    total += slots[slot]
-                store_total(total)
-
-        def sum_of_pairs(own: jax.Array, done: jax.Array, finish: Callable[[jax.Array], None]) -> None:
-            """Hand the sums to the first pair, or add the second's to one's own and finish them."""
-
-            @pl.when(pair == 1)
-            def _hand_over() -> None:
-                pl.when(done > 0)(lambda: plgpu.barrier_wait(taken.at[half]))
-                _wgmma_weights.hand_over(own, sums.at[half], interpret)
-                plgpu.commit_smem()
-                plgpu.barrier_arrive(handed.at[half])
-
-            @pl.when(pair == 0)
-            def _add() -> None:
-                plgpu.barrier_wait(handed.at[half])
-                total = own + _wgmma_weights.take_over(sums.at[half], config.tile_m, interpret)
-                plgpu.commit_smem()
-                plgpu.barrier_arrive(taken.at[half])
-                finish(total)
-
         def compute_tile(done: jax.Array, tile: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
             row, column = tile_m * config.tile_m, (tile_n * CONSUMERS + half) * TILE_ROWS
             layout = plgpu.Layout.WGMMA.reduce(1)
@@ -340,13 +295,20 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
             # sum times either alone can leave FP32 where the result does not.
             near = jnp.where(factors > FAR, FAR * FAR, jnp.where(factors < 1 / FAR, 1 / (FAR * FAR), 1.0))
             far = factors * jnp.where(factors > FAR, 1 / (FAR * FAR), jnp.where(factors < 1 / FAR, FAR * FAR, 1.0))
-            finish: Callable[[jax.Array], None] = functools.partial(
-                store, factors=(near, far * scale), row=row, column=column
-            )
+            finish: Finish = functools.partial(store, factors=(near, far * scale), row=row, column=column)
             if config.splits > 1:
-                finish = functools.partial(sum_of_parts, tile=tile, store_total=finish)
+                slots = exchange_gmem.at[tile, half] if interpret else received
+                finish = functools.partial(
+                    _hopper_sums.sum_of_parts,
+                    place=(part, half),
+                    slots=slots,
+                    sent=sent,
+                    finish=finish,
+                    interpret=interpret,
+                )
             if config.pairs > 1:
-                sum_of_pairs(own, done, finish)
+                exchange = (sums.at[half], handed.at[half], taken.at[half])
+                _hopper_sums.sum_of_pairs(own, pair, done > 0, exchange, finish, interpret)
             else:
                 finish(own)
 

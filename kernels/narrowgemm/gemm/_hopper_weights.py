@@ -53,17 +53,14 @@ from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import Operand, as_quantized, dequantize
 from narrowgemm.formats.shuffle import TILE_K, TILE_ROWS, ShuffledWeights, placement_of, unshuffle_weights
 from narrowgemm.formats.spec import E4M3, format_named
-from narrowgemm.gemm import _mosaic_gpu, _wgmma_weights
-from narrowgemm.gemm._hopper import CONSUMER_REGISTERS, CONSUMERS, PRODUCER_REGISTERS, scale_operand
+from narrowgemm.gemm import _hopper_sums, _mosaic_gpu, _wgmma_weights
+from narrowgemm.gemm._hopper import CONSUMERS, REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_weights_space import TILE_N, Config, box_columns, piece, steps_of_part
 from narrowgemm.gemm._weight_widening import fragments_bf16, fragments_fp8
 from narrowgemm.tiling import ceil_div
 
 #: Accumulators a thread that are in flight at once, by pairs: with them, the sum and the weights nothing spills.
 IN_FLIGHT_REGISTERS = {1: 64, 2: 32}
-#: Registers of a thread of the consumers and of the producer, by pairs. A block may hand round those that it was
-#: launched with, 65,536 over its threads rounded down to 8 (168 or 96), and no more: for more it waits for ever.
-REGISTERS = {1: (CONSUMER_REGISTERS, PRODUCER_REGISTERS), 2: (104, PRODUCER_REGISTERS)}
 
 
 def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, interpret: bool) -> jax.Array:
@@ -186,7 +183,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     k_steps = tiles_gmem.shape[1]
     role = lax.axis_index("role")
     consumers = config.pairs * CONSUMERS
-    half, pair = (role, 0) if config.pairs == 1 else (lax.rem(role, CONSUMERS), role // CONSUMERS)
+    half, pair = (role, jnp.int32(0)) if config.pairs == 1 else (lax.rem(role, CONSUMERS), role // CONSUMERS)
 
     def stage_of(step: jax.Array) -> jax.Array:
         return lax.rem(step, jnp.int32(config.stages))
@@ -214,7 +211,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
     @pl.when(role == consumers)
     def _produce() -> None:
-        plgpu.set_max_registers(REGISTERS[config.pairs][1], action="decrease")
+        plgpu.set_max_registers(REGISTERS[consumers][1], action="decrease")
 
         def load_piece(done: Any, tile_m: Any, tile_n: Any, _: Any, first: Any, steps: Any) -> None:
             @pl.loop(0, steps)
@@ -235,7 +232,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
     @pl.when(role < consumers)
     def _consume() -> None:  # noqa: C901 (as its kernel)
-        plgpu.set_max_registers(REGISTERS[config.pairs][0], action="increase")
+        plgpu.set_max_registers(REGISTERS[consumers][0], action="increase")
         scale = a_scale_gmem[0] * b_scale_gmem[0] * jnp.float32(1.0 if interpret else weights.unit)
         shape = (TILE_ROWS, config.tile_m)
         accumulator = plgpu.WGMMAAccumulatorRef(shape, jnp.float32)
@@ -324,22 +321,9 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
             if config.pairs == 1:
                 store(result, tile_m, tile_n, part)
                 return
-            sums, handed, taken = second_pair
-
-            @pl.when(pair == 1)
-            def _hand_over() -> None:
-                pl.when(done > 0)(lambda: plgpu.barrier_wait(taken.at[half]))
-                _wgmma_weights.hand_over(result, sums.at[half], interpret)
-                plgpu.commit_smem()
-                plgpu.barrier_arrive(handed.at[half])
-
-            @pl.when(pair == 0)
-            def _add_and_store() -> None:
-                plgpu.barrier_wait(handed.at[half])
-                total = result + _wgmma_weights.take_over(sums.at[half], config.tile_m, interpret)
-                plgpu.commit_smem()
-                plgpu.barrier_arrive(taken.at[half])
-                store(total, tile_m, tile_n, part)
+            sums, handed, taken = (each.at[half] for each in second_pair)
+            finish = functools.partial(store, tile_m=tile_m, tile_n=tile_n, part=part)
+            _hopper_sums.sum_of_pairs(result, pair, done > 0, (sums, handed, taken), finish, interpret)
 
         for_each_piece(compute)
         if second_pair:
