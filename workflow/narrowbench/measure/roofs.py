@@ -160,7 +160,7 @@ def candidates(roof: Roof, bench: Bench) -> Iterator[Candidate]:
     elif roof.quantity == "cache_read":
         yield from _cache_reads(bench)
     elif roof.quantity == "shared_read":
-        yield _shared_reads(bench)
+        yield _shared_reads()
     elif roof.quantity == "active_idle":
         yield Candidate(1, "one warpgroup waits", _wait)
     else:
@@ -300,8 +300,8 @@ def _many_row_sums(size: int, least_work: int) -> Candidate:
     return Candidate(passes * rows * row_bytes, "row sums", make)
 
 
-def _shared_reads(bench: Bench) -> Candidate:
-    cores = int(jax.devices()[0].core_count) if bench.device.platform == "cuda" else 1
+def _shared_reads() -> Candidate:
+    cores = int(jax.devices()[0].core_count)
 
     def make(bench: Bench) -> Prepared:
         words = _filled(onchip_roofs.SLOTS, jnp.uint32, 0, onchip_roofs.SLOT_WORDS)
