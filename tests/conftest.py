@@ -8,8 +8,10 @@ from hypothesis import settings
 from narrowbench.config import ROOT
 from narrowbench.store.rows import GemmCase, Provenance, RoofCase, Row
 
-# The first example of a property compiles; no time is asserted anywhere.
-settings.register_profile("suite", deadline=None)
+# The first example of a property compiles; no time is asserted anywhere. Examples are the same in each run, so that a
+# change is judged by what it changes; `pytest --hypothesis-profile explore` draws new ones.
+settings.register_profile("suite", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None)
 settings.load_profile("suite")
 
 # The GPU interpreter needs a thread of JAX's CPU client for each warp of a block, whatever the machine has.

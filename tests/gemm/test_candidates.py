@@ -146,6 +146,17 @@ def test_candidates_of_every_suite_are_admitted(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", _TILED)
+def test_nothing_is_wasted_on_few_columns_or_few_steps(name: str) -> None:
+    """Rows on both sides of a wave of 132 tiles of 64, 128 and 192, where a wider tile can save the second wave."""
+    kernel = kernel_named(name)
+    formats = kernel.a_formats[0], kernel.b_formats[0], kernel.out_formats[0]
+    for m, n, k in itertools.product((1, 8449, 16_897, 20_000), (16, 64, 1024), (16, 640, 8192)):
+        problem = GemmProblem(m, n, k, *formats)
+        if found := _offered(kernel, problem):
+            _assert_nothing_is_wasted(kernel, problem, found)
+
+
+@pytest.mark.parametrize("name", _TILED)
 @given(data=st.data())
 @settings(max_examples=25)
 def test_candidates_are_admitted_once_each_and_waste_nothing(name: str, data: st.DataObject) -> None:

@@ -58,6 +58,9 @@ def _problem(m: int, n: int, k: int, out_format: str = "f32") -> GemmProblem:
         ((130, 224, 656), replace(SMALL, tile_m=64, tile_n=112, split=None, part_n=112), "f16"),
         ((130, 272, 272), replace(SMALL, tile_n=256), "fp8_e4m3"),
         ((257, 144, 144), replace(SMALL, tile_m=256), "f32"),
+        # Few columns: several parts along M of consumers side by side, two in flight, and of consumers in turn.
+        ((300, 48, 272), replace(SMALL, tile_m=256, tile_n=64, stages=3, part_n=64, in_flight=2, cluster_m=2), "f32"),
+        ((300, 48, 272), replace(SMALL, tile_n=64, split=None, part_n=64), "bf16"),
         # Three consumers: the last tile ends in the first one's rows, or in the second one's; each way to share tiles.
         ((240, 272, 656), replace(THREE, round_k=2), "bf16"),
         ((300, 144, 272), replace(THREE, cluster_n=2), "fp8_e4m3"),
