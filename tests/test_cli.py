@@ -188,8 +188,9 @@ def test_promoting_says_what_it_did(run, make_row, tmp_path):
 
 
 def test_tuning_says_what_it_did_and_the_tables_follow(run, monkeypatch, cpu, make_tuning_row, tmp_path):
-    def search(device, jobs, protocol, compile_threads, budget_s):
-        assert (device.slug, protocol, compile_threads, budget_s) == (cpu, load_protocol(), 3, 60.0)
+    def search(device, jobs, protocol, compile_threads, compile_processes, budget_s):
+        given = device.slug, protocol, compile_threads, compile_processes, budget_s
+        assert given == (cpu, load_protocol(), 3, None, 60.0)
         ((out, cases),) = jobs
         assert [(case.kernel, case.m, case.top) for case in cases] == [("xla_dot_f32", 128, 5), ("xla_dot_f32", 33, 5)]
         jsonl.append(out, make_tuning_row())
@@ -212,6 +213,9 @@ def test_tuning_says_what_it_did_and_the_tables_follow(run, monkeypatch, cpu, ma
     status, output, _ = run("tune", "--device", cpu, *options)
     assert status == 0
     assert output == f"results/raw/{cpu}/tuning/xla_dot_f32/smoke.jsonl: 1 ok, 0 already there, 1 left\n"
+    status, _, error = run("tune", "--device", cpu, *options, "--compile-processes", "2")
+    assert status == 2
+    assert "--compile-threads and --compile-processes exclude each other" in error
     status, output, _ = run("tune-tables")
     assert status == 0
     assert output == f"{tmp_path}/tuned/a-of-the-tests/hopper_wgmma_fp8.json: 1 added, 0 replaced, 0 as before\n"

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -251,6 +252,23 @@ def test_a_lost_device_ends_the_job_behind_the_row_that_lost_it(
     with pytest.raises(RuntimeError, match="illegal memory access"):
         run()
     assert [row.status for row in _rows(tmp_path)] == ["failed"]
+
+
+def test_a_compiling_process_that_died_ends_the_job_without_a_row(
+    offer: Callable[..., Kernel], run: Callable[..., runner.JobReport], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its configs came to no outcome, so that no row may say that they failed."""
+    offer(QUICK)
+
+    def died(_: Any) -> None:
+        raise BrokenProcessPool("a child process terminated abruptly")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tuning, "wait_for", died)
+        with pytest.raises(BrokenProcessPool):
+            run()
+    assert not (tmp_path / "new" / "rows.jsonl").exists()
+    assert run().done == {"ok": 2}
 
 
 def test_a_gpu_without_a_timer_of_its_own_is_refused() -> None:

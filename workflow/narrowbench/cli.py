@@ -214,6 +214,9 @@ def tune(
     ] = None,
     out_format: Annotated[str, typer.Option(help="Format of the result.")] = "bf16",
     compile_threads: Annotated[int | None, typer.Option(min=1, help="As many as CPUs if left out.")] = None,
+    compile_processes: Annotated[
+        int | None, typer.Option(min=1, help="Compile in so many processes instead, for kinds of GPU that we know.")
+    ] = None,
     raw: Annotated[
         Path, typer.Option(help="Folder of results; rows go to <device>/tuning/<kernel>/<suite>.jsonl.")
     ] = RAW,
@@ -228,8 +231,10 @@ def tune(
         for name in kernel
         for shapes in suite
     ]
+    if compile_threads and compile_processes:
+        raise ValueError("tune: --compile-threads and --compile-processes exclude each other; leave one out")
     threads = compile_threads or usable_cores()
-    for out, report in run_tune(device_named(device), jobs, load_protocol(), threads, budget_s):
+    for out, report in run_tune(device_named(device), jobs, load_protocol(), threads, compile_processes, budget_s):
         print(f"{out}: {_counted(report.done)}, {report.skipped} already there, {len(report.left)} left")
 
 

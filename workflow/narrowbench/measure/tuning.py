@@ -1,8 +1,8 @@
 """Tuning jobs: for each shape of a suite the fastest config of a kernel on this device, one row a shape.
 
-A shape's candidates are compiled on threads. Then, with nothing else running, each is timed in a few short trains, and
-the best few again in turn, as bursts. The fastest of those that passes the oracle is the row's config; the row keeps
-every trial, because a quicker way to choose has to be judged against all of them.
+A shape's candidates are compiled side by side. Then, with nothing else running, each is timed in a few short trains,
+and the best few again in turn, as bursts. The fastest of those that passes the oracle is the row's config; the row
+keeps every trial, because a quicker way to choose has to be judged against all of them.
 """
 
 import hashlib
@@ -10,8 +10,8 @@ import json
 import math
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -24,11 +24,11 @@ import numpy as np
 
 from narrowbench.config import Protocol, single_shapes
 from narrowbench.measure.accuracy import WrongResultError, check
+from narrowbench.measure.ahead import Compilers, compilers, wait_for
 from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.measure.gemm import Prepared, admitted, compiled_of, launch_of, prepared_sets
-from narrowbench.measure.launches import compile_launch, workload_of_compiled
-from narrowbench.measure.operands import operand_shapes
+from narrowbench.measure.launches import workload_of_compiled
 from narrowbench.measure.recording import failure, row_of
 from narrowbench.measure.runner import JobReport, Task, missing, run_tasks
 from narrowbench.measure.sampling import Sampled, burst, short_time_s
@@ -79,19 +79,26 @@ def run_tune(
     jobs: Sequence[tuple[Path, Sequence[TuningCase]]],
     protocol: Protocol,
     compile_threads: int,
+    compile_processes: int | None = None,
     budget_s: float | None = None,
 ) -> Iterator[tuple[Path, JobReport]]:
     """Search every case that its file has no row of, appending a row each; no case is begun after `budget_s` of all.
 
-    Yields each file and what was done. Raises UnsupportedError for a GPU without a timer of its own, DeviceBusyError
-    where another process measures on it, StoreError where a file cannot be resumed, and what JAX raises once a config
-    has taken the device down: the row of that case is stored, and another run goes on behind it. Every other fault is
-    a row.
+    compile_processes: compile in so many processes instead of on threads.
+
+    Yields each file and what was done. Raises UnsupportedError for a GPU without a timer of its own and for processes
+    that cannot compile for the device, DeviceBusyError where another process measures on it, StoreError where a file
+    cannot be resumed, BrokenProcessPool where a compiling process died, and what JAX raises once a config has taken the
+    device down: the row of that case is stored, and another run goes on behind it. Every other fault is a row.
     """
     deadline_s = None if budget_s is None else time.monotonic() + budget_s
-    for out, cases in jobs:
-        left_s = None if deadline_s is None else deadline_s - time.monotonic()
-        yield out, _run_job(device, cases, protocol, out, compile_threads, left_s)
+    with compilers(device, compile_threads, compile_processes) as side_by_side, compilers(device, 1) as by_turns:
+        for out, cases in jobs:
+            left_s = None if deadline_s is None else deadline_s - time.monotonic()
+            # XLA times its choices on the device while it compiles, and must do so undisturbed.
+            is_timed = any(kernel_named(case.kernel).arch == "any" for case in cases)
+            chosen = by_turns if is_timed else side_by_side
+            yield out, _run_job(device, cases, protocol, out, chosen, left_s)
 
 
 def _run_job(
@@ -99,19 +106,17 @@ def _run_job(
     cases: Sequence[TuningCase],
     protocol: Protocol,
     out: Path,
-    compile_threads: int,
+    compiling: Compilers,
     budget_s: float | None,
 ) -> JobReport:
     todo = missing(device, cases, out)
     if not todo:
         return JobReport({}, len(cases), ())
-    if any(kernel_named(case.kernel).arch == "any" for case in todo):
-        compile_threads = 1  # XLA times its choices while it compiles, and must do so undisturbed
-    with open_bench(device, protocol, with_energy=False) as bench, ThreadPoolExecutor(compile_threads) as pool:
+    with open_bench(device, protocol, with_energy=False) as bench:
         _check_timer(bench)
         trying = out.with_suffix(".trying")
         trying.parent.mkdir(parents=True, exist_ok=True)
-        tasks = [_task(case, _Means(pool, compile_threads, trying)) for case in todo]
+        tasks = [_task(case, _Means(compiling, trying)) for case in todo]
         done, left = run_tasks(f"tuning {device.slug}", tasks, bench, out, budget_s)
         trying.unlink(missing_ok=True)
     return JobReport(done, len(cases) - len(todo), left)
@@ -140,10 +145,9 @@ def _check_timer(bench: Bench) -> None:
 
 @dataclass(frozen=True)
 class _Means:
-    """Threads to compile on, how many, and a file that names the config that is being timed, should the job hang."""
+    """What compiles, and a file that names the config that is being timed, should the job hang."""
 
-    pool: ThreadPoolExecutor
-    compile_threads: int
+    compilers: Compilers
     trying: Path
 
 
@@ -159,12 +163,14 @@ def _tune(case: TuningCase, means: _Means, bench: Bench) -> Row:
     trials: list[Trial] = []
     try:
         row = _searched(case, means, bench, trials)
+    except BrokenProcessPool:
+        raise
     except Exception as error:
         row = failure(case, bench.device, error)
     tuning = Tuning(
         trials=trials,
         wall_s=time.perf_counter() - started_s,
-        compile_threads=means.compile_threads,
+        compile_threads=means.compilers.at_once,
         protocol_sha256=protocol_sha256(bench.protocol),
     )
     # The table's folder is named after what JAX calls the device, which is how `gemm` will look for it.
@@ -177,20 +183,17 @@ def _searched(case: TuningCase, means: _Means, bench: Bench, trials: list[Trial]
     kernel, problem, settings = kernel_named(case.kernel), case.problem, bench.protocol.tuning
     platform = bench.device.platform
     sizes = admitted(kernel, problem, "rotated", bench)
-    a, b = operand_shapes(problem)
-    shapes = a, jax.eval_shape(kernel.prepared, b)
-
-    def compiled(config: Any) -> Callable[..., Any]:
-        return compile_launch(launch_of(kernel, config, case.out_format), shapes, platform)
-
-    compiling = {config: means.pool.submit(compiled, config) for config in kernel.candidates(problem)[: case.top]}
+    compiling = {
+        config: means.compilers.begin(kernel, problem, config, bench.device)
+        for config in kernel.candidates(problem)[: case.top]
+    }
     if kernel.arch == "any":
-        wait(compiling.values())  # XLA times its choices while it compiles: drawing operands would disturb it
+        wait_for(compiling.values())  # XLA times its choices while it compiles: drawing operands would disturb it
     sets = prepared_sets(kernel, problem, case.distribution, case.seed, sizes.sets)
-    wait(compiling.values())  # nothing else runs while configs are timed
+    wait_for(compiling.values())  # nothing else runs while configs are timed
 
     def workload(config: Any) -> Workload:
-        return workload_of_compiled(compiling[config].result(), sets, sizes.set_bytes, sizes.result_bytes, platform)
+        return workload_of_compiled(compiling[config].function, sets, sizes.set_bytes, sizes.result_bytes, platform)
 
     def time_s(config: Any) -> float:
         means.trying.write_text(f"{case.kernel} {problem} {config}\n", encoding="utf-8")

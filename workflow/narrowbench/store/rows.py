@@ -276,7 +276,7 @@ class Tuning(Strict):
 
     trials: list[Trial] = Field(description="none where the search could not begin")
     wall_s: PositiveFloat = Field(description="seconds from the first compilation to the last oracle check")
-    compile_threads: PositiveInt
+    compile_threads: PositiveInt = Field(description="compilations at a time, on threads or in processes")
     protocol_sha256: str = Field(description="digest of how configs were timed")
 
 
