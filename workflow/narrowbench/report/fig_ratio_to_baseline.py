@@ -11,6 +11,8 @@ from narrowbench.report.ratios import speed_ups, why_no_ratio
 from narrowbench.report.select import once, usual
 from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, left_out, no_panels, positions, shape_panels
 
+#: Of a panel's height, beyond the lowest and the highest bar: room for a mark.
+_MARGIN = 0.06
 _NOTE = (
     "Times as fast as the fastest baseline that multiplies in the format of the activations: above 1 ours is faster. "
     "Normal data, rotated operands.\nA bar is the 95 % interval: of pairs where the samples were taken in turn, else a "
@@ -39,7 +41,8 @@ def ratio_to_baseline(material: Material, *origins: str) -> Figure:
     def draw(axes: Axes, panel: ShapePanel, position: dict[Shape, int]) -> None:
         axes.set_ylabel("ratio to baseline")
         axes.axhline(1, color=BLACK, linewidth=0.8)
-        axes.set_ylim(min(0.95, panel.lines.low.min() - 0.02), max(1.05, panel.lines.high.max() + 0.02))
+        low, high = min(0.95, panel.lines.low.min()), max(1.05, panel.lines.high.max())
+        axes.set_ylim(low - _MARGIN * (high - low), high + _MARGIN * (high - low))
         kernels = in_legend_order(panel.lines.kernel)
         for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
             of_kernel = panel.lines[panel.lines.kernel == kernel]
