@@ -206,12 +206,12 @@ def test_sustained_without_readings_warms_up_for_the_whole_time(device: Device) 
 
 
 def test_a_device_check_that_fails_is_the_reason_and_the_windows_stay(device: Device) -> None:
-    timer = ScriptedTimer(device, TimerError("7 kernel records are no multiple of 3 launches"), 1e-3)
+    timer = ScriptedTimer(device, TimerError("7 kernel records are no multiple of 3 calls"), 1e-3)
     workload = device.workload(1e-3)
     (sampled,), stop = sampling.sustained([workload], timer, None, None, _sustained(), 1e6, np.random.default_rng(0))
     found, _ = sampling.timing_of(sampled, workload, timer, stop, CROSS, None)
     assert found.device_check_s is None
-    assert found.cross_check_reason == "7 kernel records are no multiple of 3 launches"
+    assert found.cross_check_reason == "7 kernel records are no multiple of 3 calls"
 
 
 def test_a_meter_that_refuses_while_windows_run_is_heard(device: Device, monkeypatch: pytest.MonkeyPatch) -> None:

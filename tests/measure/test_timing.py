@@ -118,26 +118,47 @@ def test_device_time_is_the_sum_over_a_launchs_kernels_without_the_warm_up(known
     timer.close()
 
 
-def test_records_that_are_no_multiple_of_the_launches_are_refused_with_what_was_seen() -> None:
-    records = [KernelRecord("gemm", 1e-3)] * 7 + [KernelRecord("copy", 1e-6)]
-    with pytest.raises(
-        TimerError, match=r"8 kernel records are no multiple of 3 launches \(seen: 7 × gemm, 1 × copy\)"
-    ):
-        timing.device_s_of_launch(records, 1, 2)
+def _records(*names: str, device_s: float = 1e-3) -> list[KernelRecord]:
+    return [KernelRecord(name, device_s) for name in names]
+
+
+def test_records_that_are_no_multiple_of_the_calls_are_refused_with_what_was_seen() -> None:
+    records = _records(*["gemm"] * 7, "copy")
+    with pytest.raises(TimerError, match=r"8 kernel records are no multiple of 3 calls \(seen: 7 × gemm, 1 × copy\)"):
+        timing.device_s_of_launch(records, 1, 2, 1)
 
 
 def test_no_records_are_refused() -> None:
     with pytest.raises(TimerError, match="seen: none"):
-        timing.device_s_of_launch([], 1, 2)
+        timing.device_s_of_launch([], 1, 2, 1)
 
 
-def test_launches_that_differ_in_their_kernels_are_refused() -> None:
-    names = ["gemm", "reduce", "gemm", "gemm", "gemm", "reduce"]
+def test_calls_that_differ_in_their_kernels_are_refused() -> None:
     with pytest.raises(TimerError, match="gemm where reduce was due"):
-        timing.device_s_of_launch([KernelRecord(name, 1e-3) for name in names], 1, 2)
+        timing.device_s_of_launch(_records("gemm", "reduce", "gemm", "gemm", "gemm", "reduce"), 1, 2, 1)
+
+
+def test_a_trifle_that_the_launches_of_a_call_share_is_theirs_together(known: Known) -> None:
+    """As XLA's ragged dots: one kernel fills what all launches of a call read."""
+    call = [KernelRecord("fill", 4e-6), *_records("gemm", "gemm_1", "gemm_2", "gemm_3")]
+    assert timing.device_s_of_launch(call * 3, 1, 2, 4) == pytest.approx(1.001e-3)
+    train = CuptiTimer(FakeCupti(call * 3)).train(known.workload(), TrainPlan(0.0, 1, 2), _nothing)
+    assert train.kernels == ("fill", "gemm", "gemm_1", "gemm_2", "gemm_3")
+
+
+@pytest.mark.parametrize("gemms", [1, 3])
+def test_launches_that_a_compiler_merged_are_refused(gemms: int) -> None:
+    with pytest.raises(TimerError, match=rf"a call of 2 launches shows {gemms} × gemm: .* 100.0% of the time"):
+        timing.device_s_of_launch(_records(*["gemm"] * gemms) * 3, 1, 2, 2)
+
+
+def test_more_than_a_trifle_shared_is_refused() -> None:
+    call = [KernelRecord("fill", 0.1e-3), *_records("gemm", "gemm")]
+    with pytest.raises(TimerError, match=r"2 × gemm, 1 × fill: what they share takes 4.8% of the time, and 1%"):
+        timing.device_s_of_launch(call * 3, 1, 2, 2)
 
 
 def test_numbers_behind_the_names_of_equal_fusions_do_not_count() -> None:
     names = ["gemm_fusion_dot", "loop_convert_fusion", "gemm_fusion_dot_1", "loop_convert_fusion.12"]
     records = [KernelRecord(name, 1e-3) for name in names]
-    assert timing.device_s_of_launch(records, 1, 1) == pytest.approx(2e-3)
+    assert timing.device_s_of_launch(records, 1, 1, 1) == pytest.approx(2e-3)

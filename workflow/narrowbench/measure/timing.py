@@ -14,6 +14,8 @@ from narrowbench.measure.cupti import Cupti, KernelRecord
 
 #: What XLA puts behind the name of a fusion that is equal to another.
 _NUMBER = re.compile(r"([._]\d+)+$")
+#: Of the device's time in a call: kernels that do not run once or more for each of its launches.
+_MOST_SHARED = 0.01
 
 
 class TimerError(Exception):
@@ -53,7 +55,8 @@ class TrainPlan:
 class Train:
     """One train as it was run. Times are of `time.perf_counter`.
 
-    device_s, kernels: device time of one launch, and what the device ran for it; None and nothing without CUPTI.
+    device_s, kernels: device time of one launch, and what the device ran for it (each kind once where launches share
+                       some); None and nothing without CUPTI.
     """
 
     launches: int
@@ -110,35 +113,49 @@ class CuptiTimer:
     def train(self, workload: Workload, plan: TrainPlan, midway: Callable[[], object]) -> Train:
         with self._cupti.collect() as collection:
             start_s, end_s = _run_train(workload, plan, midway)
-        launches = plan.calls * workload.launches_per_call
-        unmeasured = plan.warm_up_calls * workload.launches_per_call
-        records = collection.records
-        device_s = device_s_of_launch(records, unmeasured, launches)
-        names = tuple(record.name for record in records[: len(records) // (unmeasured + launches)])
-        return Train(launches, start_s, end_s, device_s, names)
+        records, launches = collection.records, workload.launches_per_call
+        device_s = device_s_of_launch(records, plan.warm_up_calls, plan.calls, launches)
+        of_a_call = [record.name for record in records[: len(records) // (plan.warm_up_calls + plan.calls)]]
+        shared = len(of_a_call) % launches
+        names = tuple(dict.fromkeys(of_a_call)) if shared else tuple(of_a_call[: len(of_a_call) // launches])
+        return Train(plan.calls * launches, start_s, end_s, device_s, names)
 
     def close(self) -> None:
         self._cupti.detach()
 
 
-def device_s_of_launch(records: Sequence[KernelRecord], unmeasured: int, measured: int) -> float:
-    """Mean device time of one of the `measured` launches that follow `unmeasured` ones.
+def device_s_of_launch(
+    records: Sequence[KernelRecord], unmeasured: int, measured: int, launches_per_call: int
+) -> float:
+    """Mean device time of a launch of the `measured` calls that follow `unmeasured` ones.
 
-    Raises TimerError unless every launch shows the same kernels in the same order: with one kernel more or less, no
-    record could be assigned to a launch. Numbers that XLA puts behind the names of equal fusions do not count.
+    Raises TimerError unless every call shows the same kernels in the same order: with one kernel more or less, no
+    record could be assigned to a call. Of what the launches of a call share, because a compiler did it once for all of
+    them, little is allowed: by itself each would do it again. Numbers that XLA puts behind the names of equal fusions
+    do not count.
     """
     names = [_NUMBER.sub("", record.name) for record in records]
-    launches = unmeasured + measured
-    each, rest = divmod(len(records), launches)
+    calls = unmeasured + measured
+    each, rest = divmod(len(records), calls)
     if rest or not records:
-        seen = ", ".join(f"{count} × {name}" for name, count in Counter(names).most_common(4))
-        raise TimerError(
-            f"{len(records)} kernel records are no multiple of {launches} launches (seen: {seen or 'none'})"
-        )
+        raise TimerError(f"{len(records)} kernel records are no multiple of {calls} calls (seen: {_counted(names)})")
     for index, name in enumerate(names):
         if name != names[index % each]:
-            raise TimerError(f"launches differ in their kernels: {name} where {names[index % each]} was due")
-    return sum(record.device_s for record in records[unmeasured * each :]) / measured
+            raise TimerError(f"calls differ in their kernels: {name} where {names[index % each]} was due")
+    kept = records[unmeasured * each :]
+    total_s = sum(record.device_s for record in kept)
+    shared = {name for name, count in Counter(names[:each]).items() if count % launches_per_call}
+    shared_s = sum(record.device_s for record, name in zip(kept, names, strict=False) if name in shared)
+    if shared_s > _MOST_SHARED * total_s:
+        raise TimerError(
+            f"a call of {launches_per_call} launches shows {_counted(names[:each])}: what they share takes "
+            f"{shared_s / total_s:.1%} of the time, and {_MOST_SHARED:.0%} is the most that may be"
+        )
+    return total_s / (measured * launches_per_call)
+
+
+def _counted(names: Sequence[str]) -> str:
+    return ", ".join(f"{count} × {name}" for name, count in Counter(names).most_common(4)) or "none"
 
 
 def run_calls(workload: Workload, first: int, calls: int, midway: Callable[[], object] | None = None) -> None:
