@@ -157,7 +157,7 @@ def test_a_part_never_meets_more_than_two_blocks_of_b() -> None:
     ],
 )
 def test_the_first_candidate_is_the_quickest_that_was_timed(shape: tuple[int, int, int], quickest: Config) -> None:
-    """In bursts on an H200 (docs/performance.md)."""
+    """In bursts on an H200 (docs/performance/hopper_wgmma_fp8_block128.md)."""
     assert _kernel().candidates(_problem(*shape, "bf16"))[0] == quickest
 
 

@@ -149,7 +149,8 @@ _SHAPES: tuple[Config, ...] = (
     _SMALLEST,
     _shape(192, 128, "m", 128, 1, 1, consumers=3),
 )
-#: Fitted to 41 times on an H200 (docs/performance.md), of which it misses one by 8 %, and the others by less.
+#: Fitted to 41 times on an H200 (docs/performance/hopper_wgmma_fp8_block128.md), of which it misses one by 8 %, and the
+#: others by less.
 _GAP_CYCLES = 45  # what a gap adds to promoting: the wait's end, descriptors, barriers, the first instruction's start
 _CHOICE_CYCLES = 20  # a part that can meet two blocks of B: which of two factors, again and again
 #: Two rows of eight columns a thread, of a warp scheduler that issues one instruction a cycle.

@@ -137,7 +137,8 @@ _MEMORY_BYTES_PER_CYCLE = 2440
 #: What one multiprocessor takes: 23 to 31 on 64 of them.
 _BYTES_PER_CYCLE = 30
 #: From the request for a stage to its first byte. A stage is given back when the next one has come, so one less than
-#: there are is on its way: fitted to configs of two and three stages on an H200 (docs/performance.md).
+#: there are is on its way: fitted to configs of two and three stages on an H200
+#: (docs/performance/hopper_wgmma_fp8_decode.md).
 _LATENCY_CYCLES = 1500
 #: What reading A again from the L2 costs, of what a byte of memory costs: two points of a first kernel, M = 16 and 64.
 _A_SHARE = 0.25

@@ -157,8 +157,9 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
 #: The memory's 4.19 TB/s at 1.7 GHz, and a multiprocessor's share of it where fewer are at work, and of the L2.
 _MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2440, 30, 58
 #: Of a step: what a consumer takes for its barrier, words, widening and wgmmas, one after the other, and more for each
-#: row of A. Fitted for FP4, with what a launch and sending the sums take, to 47 times on an H200 (docs/performance.md);
-#: for FP6 two cycles more for each instruction more, and not measured yet.
+#: row of A. Fitted for FP4, with what a launch and sending the sums take, to 47 times on an H200
+#: (docs/performance/hopper_wgmma_w4a8_folded.md); for FP6 two cycles more for each instruction more, and not measured
+#: yet.
 _STEP_CYCLES, _STEP_CYCLES_PER_ROW = {"mxfp4": 470, "mxfp6_e3m2": 560, "mxfp6_e2m3": 620}, 2
 _LATENCY_CYCLES = 1500  # from the request for a stage to its first byte
 _CYCLES_PER_LOADED_BYTE = 0.004  # of the dense kernels: what loads cost a board at its power limit

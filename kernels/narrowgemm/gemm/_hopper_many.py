@@ -172,7 +172,8 @@ def candidates_groups(kernel: str, problem: GemmProblem, count: int) -> list[Con
 
 def _estimated_cycles(each: GemmProblem, count: int, config: Config) -> float:
     """As of so many products of one tile of rows. What a cluster shares counts for nothing: on ragged groups of 64 rows
-    and more in the mean, two blocks that share A took 0.5 to 9 % longer than blocks alone (docs/performance.md).
+    and more in the mean, two blocks that share A took 0.5 to 9 % longer than blocks alone
+    (docs/performance/hopper_wgmma_fp8.md).
     """
     tiles = count * _tiles_of_group(each.m, config.tile_m * config.cluster_m) * config.cluster_m
     one = replace(config, cluster_m=1, cluster_n=1)

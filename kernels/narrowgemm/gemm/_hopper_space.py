@@ -163,7 +163,8 @@ _TILES: tuple[tuple[int, int, Literal["m", "n"] | None], ...] = (
 MAX_STAGES = 12
 #: Streaming multiprocessors of the SXM boards.
 _SMS = 132
-#: Fitted to 21 sweeps on an H200 (docs/performance.md); the first candidate was within 4 % of the best in 19 of them.
+#: Fitted to 21 sweeps on an H200 (docs/performance/hopper_wgmma_fp8.md); the first candidate was within 4 % of the best
+#: in 19 of them.
 _LOAD_BYTES_PER_CYCLE = 58
 _CYCLES_PER_LOADED_BYTE = 0.004  # what loads cost a board at its power limit, even behind arithmetic
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18

@@ -150,7 +150,7 @@ _MEMORY_BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 18.5, 58
 _CYCLES_PER_PIECE = 1500
 _SPLIT_CYCLES = 4000  # a second kernel that adds the parts
 #: Of a step, what is waited for barriers, words, wgmmas and fences; a second pair fills most of it, and has a sum to
-#: hand over. Rough, from one pair beside two on an H200 (docs/performance.md).
+#: hand over. Rough, from one pair beside two on an H200 (docs/performance/hopper_wgmma_w4a8.md).
 _WAIT_CYCLES = {1: 160, 2: 60}
 _HAND_OVER_CYCLES = {1: 0, 2: 500}
 _LANES = 128
