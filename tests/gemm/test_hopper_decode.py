@@ -11,7 +11,7 @@ from narrowgemm.aot import CompileCase, compile_many
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import Operand, quantize
 from narrowgemm.gemm import _mosaic_gpu, oracle
-from narrowgemm.gemm._hopper_decode_space import Config, shared_memory_bytes, steps_of_part
+from narrowgemm.gemm._hopper_decode_space import Config, shared_memory_bytes, steps_of_part, tail_tiles
 from narrowgemm.gemm.api import first_admitted
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.problem import GemmProblem
@@ -43,6 +43,12 @@ def _product(problem: GemmProblem, config: Config, a: Operand, b: Operand) -> np
         (GemmProblem(5, 144, 656, "fp8_e5m2", "fp8_e4m3", "fp8_e4m3"), replace(SMALL, splits=2)),
         (GemmProblem(61, 272, 656, *E4M3, "fp8_e5m2"), Config(64, 256, 256, 2, 2)),
         (GemmProblem(2, 144, 1168, *E4M3), replace(SMALL, splits=4)),
+        # One consumer: several waves, parts of K, and a last tile that two blocks divide behind whole ones.
+        (GemmProblem(9, 336, 400, *E4M3, "f32"), replace(SMALL, tile_m=16, tile_n=64)),
+        (GemmProblem(5, 144, 656, *E4M3), replace(SMALL, tile_n=64, splits=2)),
+        (GemmProblem(9, 272, 656, *E4M3), replace(SMALL, tile_m=16, tile_n=64, tail_splits=2)),
+        (GemmProblem(17, 304, 656, *E4M3, "f32"), replace(SMALL, tile_m=24, stages=3, tail_splits=2)),
+        (GemmProblem(3, 48, 400, "fp8_e5m2", "fp8_e4m3", "f16"), replace(SMALL, tile_n=64, tail_splits=2)),
     ],
 )
 def test_every_run_equals_the_oracle_without_races(problem: GemmProblem, config: Config) -> None:
@@ -87,6 +93,17 @@ def test_parts_cover_every_step_once_and_none_is_empty(k_steps: int, splits: int
     assert [step for first, steps in parts for step in range(first, first + steps)] == list(range(k_steps))
 
 
+@pytest.mark.parametrize("parts", [1, 2])
+@pytest.mark.parametrize("multiprocessors", [2, 114, 132])
+def test_a_tail_is_one_tile_a_cluster_at_most_and_leaves_whole_waves(parts: int, multiprocessors: int) -> None:
+    clusters = multiprocessors // parts
+    for tiles in range(1, 5 * multiprocessors):
+        tail = tail_tiles(tiles, parts, multiprocessors)
+        assert 0 <= tail <= clusters
+        assert tail == 0 or (tiles - tail) % (parts * clusters) == 0
+        assert tail or tiles % (parts * clusters) == 0 or tiles % (parts * clusters) > clusters
+
+
 GOOD = GemmProblem(16, 512, 1024, *E4M3)
 
 
@@ -103,6 +120,12 @@ GOOD = GemmProblem(16, 512, 1024, *E4M3)
         (GOOD, Config(tile_k=64), {"tile_k": 64}, "change tile_k"),
         (GOOD, Config(splits=3), {"splits": 3}, "change splits"),
         (GOOD, Config(tile_k=256, splits=8), {"splits": 8}, "change splits"),
+        (GOOD, Config(tail_splits=4), {"tail_splits": 4}, "change tail_splits"),
+        (replace(GOOD, k=96), Config(tail_splits=2), {"tail_splits": 2}, "change tail_splits"),
+        (GOOD, Config(splits=2, tail_splits=2), {"splits": 2, "tail_splits": 2}, "leave one of them at 1"),
+        # No tile is left over, and more than one for each cluster of two.
+        (replace(GOOD, n=132 * 128), Config(tail_splits=2), {"tail_splits": 2}, "use tail_splits=1"),
+        (replace(GOOD, n=199 * 128), Config(tail_splits=2), {"tail_splits": 2}, "use tail_splits=1"),
         (GOOD, Config(stages=1), {"stages": 1}, "change stages or a tile"),
         (GOOD, Config(stages=13), {"stages": 13}, "change stages or a tile"),
     ],
@@ -151,6 +174,16 @@ def test_the_first_guess_splits_k_where_tiles_are_few(shape: tuple[int, int, int
     assert 100_000 < in_flight <= shared_memory_bytes(problem, first)
 
 
+@pytest.mark.parametrize("shape", [(16, 4096, 14336), (16, 28672, 4096), (16, 57344, 8192)])
+def test_what_was_never_timed_is_offered_behind_what_was(shape: tuple[int, int, int]) -> None:
+    found = KERNEL.candidates(GemmProblem(*shape, *E4M3))
+    is_new = [config.tile_n == 64 or config.tail_splits > 1 for config in found]
+    assert any(is_new)
+    assert is_new == sorted(is_new)
+    # A tail only behind a whole wave.
+    assert any(config.tail_splits > 1 for config in found) == (shape[1] > 132 * 64)
+
+
 #: Shape, format of C, config: the widest tiles, which spill first, the narrowest, and every size of cluster.
 COMPILED = (
     ((1, 1040, 4112), "bf16", Config(8, 128, 256, 5, 8)),
@@ -158,6 +191,11 @@ COMPILED = (
     ((64, 5760, 2880), "fp8_e4m3", Config(64, 128, 128, 6, 4)),
     ((128, 8192, 8192), "bf16", Config(128, 256, 128, 2, 2)),
     ((128, 1040, 1616), "f32", Config(128, 256, 128, 3)),
+    # One consumer, alone, with parts of K, and with a tail; tails of two consumers.
+    ((1, 4096, 14336), "bf16", Config(8, 64, 128, 20, 2)),
+    ((128, 28672, 4096), "f32", Config(128, 64, 128, 4, 1, 2)),
+    ((16, 57344, 8192), "fp8_e4m3", Config(16, 64, 256, 10)),
+    ((64, 57344, 8192), "bf16", Config(64, 128, 128, 6, 1, 2)),
 )
 
 
@@ -173,10 +211,11 @@ def test_machine_code_for_sm_90a_does_not_spill() -> None:
         assert code.shared_memory_bytes is not None
         assert code.shared_memory_bytes <= _mosaic_gpu.SHARED_MEMORY_BYTES
         # Steps of 32 of K and of 64 rows of B.
-        assert code.count("QGMMA") % (config.tile_k // 32 * (config.tile_n // 128)) == 0
+        rows = config.tile_n // config.consumers
+        assert code.count("QGMMA") % (config.tile_k // 32 * rows // 64) == 0
         assert code.count("QGMMA") > 0
         assert code.count("UTMALDG") >= 2 * config.tile_k // 128
         assert code.count("UTMASTG") > 0
         # Values on their way to another block: two registers a store.
-        stores = config.tile_n // 2 * config.tile_m // 256 if config.splits > 1 else 0
+        stores = rows * config.tile_m // 256 if config.parts > 1 else 0
         assert code.count("STAS") == stores

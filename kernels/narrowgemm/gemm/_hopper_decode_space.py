@@ -1,5 +1,6 @@
 """The choices of the Hopper decode kernel: what a config is, which are admitted, and which are worth trying first."""
 
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -18,12 +19,15 @@ WGMMA_ROWS = 64
 MAX_M = 128
 #: K bytes of one TMA box: the widest swizzle atom.
 BOX_K = 128
-#: Weight rows of a block's tile: one or two wgmmas a consumer; three spill at 128 rows of A.
-TILES_N = (128, 256)
+#: Weight rows of a block's tile: those of one consumer, or one or two wgmmas of each of two; three spill at 128 rows
+#: of A.
+TILES_N = (64, 128, 256)
 #: K bytes of a stage: one or two boxes.
 TILES_K = (128, 256)
 #: Parts of K, which are the blocks of a cluster: powers of two up to the largest cluster of every Hopper.
 SPLITS = (1, 2, 4, 8)
+#: Parts of K of the tiles of the last wave alone.
+TAIL_SPLITS = (1, 2)
 #: A stage is given back when the next one has come, so there are two; Mosaic GPU keeps the phases of a group of
 #: barriers in the bits of one word.
 MIN_STAGES, MAX_STAGES = 2, 32
@@ -36,10 +40,12 @@ class Config:
     """Choices of a Hopper decode GEMM.
 
     tile_m: rows of A, wgmma's N: a multiple of 8 that holds all M.
-    tile_n: rows of B of a tile, half of them a consumer's.
+    tile_n: rows of B of a tile, of one consumer if they are 64, else half of them a consumer's.
     tile_k: elements of K of a stage.
     stages: depth of the operand pipeline.
     splits: parts of K, computed side by side by the blocks of a cluster.
+    tail_splits: the same of the tiles that are left for a last wave, where they are at most one a cluster; all others
+                 are a block's.
     """
 
     tile_m: int = 16
@@ -47,6 +53,17 @@ class Config:
     tile_k: int = 128
     stages: int = 12
     splits: int = 1
+    tail_splits: int = 1
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups of a block that multiply."""
+        return 1 if self.tile_n == WGMMA_ROWS else CONSUMERS
+
+    @property
+    def parts(self) -> int:
+        """Blocks of a cluster: parts of K of all tiles, or of the last ones."""
+        return max(self.splits, self.tail_splits)
 
 
 def check_decode(kernel: str, problem: GemmProblem, config: Config) -> None:
@@ -56,20 +73,35 @@ def check_decode(kernel: str, problem: GemmProblem, config: Config) -> None:
     if config.tile_m % 8 or not problem.m <= config.tile_m <= MAX_M:
         rule = f"is not a multiple of 8 from m={problem.m} to {MAX_M}: all of M is one tile"
         raise UnsupportedError(kernel, {"tile_m": config.tile_m}, rule, f"use tile_m={round_up(problem.m, 8)}")
-    for name, known in (("tile_n", TILES_N), ("tile_k", TILES_K), ("splits", SPLITS)):
+    known_of = {"tile_n": TILES_N, "tile_k": TILES_K, "splits": SPLITS, "tail_splits": TAIL_SPLITS}
+    for name, known in known_of.items():
         if getattr(config, name) not in known:
             rule = f"is not one of {', '.join(map(str, known))}"
             raise UnsupportedError(kernel, {name: getattr(config, name)}, rule, f"change {name}")
     k_steps = ceil_div(problem.k, config.tile_k)
-    if config.splits > k_steps:
-        rule = f"is more than the {k_steps} steps of K of tile_k={config.tile_k}"
-        raise UnsupportedError(kernel, {"splits": config.splits}, rule, "change splits")
+    for name in ("splits", "tail_splits"):
+        if (parts := getattr(config, name)) > k_steps:
+            rule = f"is more than the {k_steps} steps of K of tile_k={config.tile_k}"
+            raise UnsupportedError(kernel, {name: parts}, rule, f"change {name}")
+    if config.tail_splits > 1:
+        _check_tail(kernel, problem, config)
     needed, available = shared_memory_bytes(problem, config), _mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES
     if needed > available or not MIN_STAGES <= config.stages <= MAX_STAGES:
         stages = f"{MIN_STAGES} to {MAX_STAGES}"
         rule = f"needs {needed} bytes of shared memory; a block has {available} and takes {stages} stages"
         values: dict[str, object] = {name: getattr(config, name) for name in ("tile_m", "tile_n", "tile_k", "stages")}
         raise UnsupportedError(kernel, values, rule, "change stages or a tile")
+
+
+def _check_tail(kernel: str, problem: GemmProblem, config: Config) -> None:
+    values: dict[str, object] = {"splits": config.splits, "tail_splits": config.tail_splits}
+    if config.splits > 1:
+        rule = "divide K of all tiles and of the last ones"
+        raise UnsupportedError(kernel, values, rule, "leave one of them at 1")
+    tiles = ceil_div(problem.n, config.tile_n)
+    if not tail_tiles(tiles, config.parts, _CLUSTERS[1]):
+        rule = f"finds no last wave to divide: {tiles} tiles on {_CLUSTERS[1]} multiprocessors leave none, or too many"
+        raise UnsupportedError(kernel, values | {"tile_n": config.tile_n}, rule, "use tail_splits=1")
 
 
 def check_shape(kernel: str, problem: GemmProblem) -> None:
@@ -89,20 +121,36 @@ def candidates_decode(kernel: str, problem: GemmProblem) -> list[Config]:
     check_shape(kernel, problem)
     tile_m = round_up(problem.m, 8)
     found = []
-    for tile_n in TILES_N:
-        for tile_k in TILES_K:
-            for splits in SPLITS:
-                stages = _stages_that_fit(problem, Config(tile_m, tile_n, tile_k, 1, splits))
-                config = Config(tile_m, tile_n, tile_k, stages, splits)
-                if is_admitted(check_decode, kernel, problem, config):
-                    found.append(config)
-    return sorted(found, key=lambda config: _estimated_cycles(problem, config))
+    for tile_n, tile_k in itertools.product(TILES_N, TILES_K):
+        # With less than a wave of whole tiles a tail is all there is, and divided as `splits` has it.
+        has_waves = ceil_div(problem.n, tile_n) > _CLUSTERS[1]
+        for splits, tail_splits in (*((splits, 1) for splits in SPLITS), *([(1, 2)] if has_waves else [])):
+            stages = _stages_that_fit(problem, Config(tile_m, tile_n, tile_k, 1, splits, tail_splits))
+            config = Config(tile_m, tile_n, tile_k, stages, splits, tail_splits)
+            if is_admitted(check_decode, kernel, problem, config):
+                found.append(config)
+    return sorted(found, key=lambda config: (_is_untimed(config), _estimated_cycles(problem, config)))
+
+
+def _is_untimed(config: Config) -> bool:
+    """Whether it has a choice that was never run on a GPU: it comes behind those that were."""
+    return config.tile_n == WGMMA_ROWS or config.tail_splits > 1
 
 
 def steps_of_part(part: Any, splits: int, k_steps: int) -> tuple[Any, Any]:
     """First K step of a part of K, and how many it has: at least one; Python, NumPy or traced integers."""
     first = part * k_steps // splits
     return first, (part + 1) * k_steps // splits - first
+
+
+def tail_tiles(tiles: int, parts: int, multiprocessors: int) -> int:
+    """Tiles of a last wave that clusters of `parts` blocks can divide: at most one a cluster, else none.
+
+    All others are whole tiles of one block each; their number is then a multiple of the blocks.
+    """
+    clusters = multiprocessors // parts
+    left = tiles % (clusters * parts)
+    return left if left <= clusters else 0
 
 
 def store_columns(out_itemsize: int) -> int:
@@ -113,13 +161,13 @@ def store_columns(out_itemsize: int) -> int:
 def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
     """Shared memory of a block: the stages, a staging tile a consumer, and what the other parts of K send."""
     operands = config.stages * _stage_bytes(config)
-    staging = CONSUMERS * WGMMA_ROWS * config.tile_m * format_named(problem.out_format).element.bits // 8
+    staging = config.consumers * WGMMA_ROWS * config.tile_m * format_named(problem.out_format).element.bits // 8
     return operands + staging + received_bytes(config)
 
 
 def received_bytes(config: Config) -> int:
     """FP32 sums of a consumer, from every other block of the cluster."""
-    return (config.splits - 1) * config.tile_n // CONSUMERS * config.tile_m * 4
+    return (config.parts - 1) * config.tile_n // config.consumers * config.tile_m * 4
 
 
 def _stage_bytes(config: Config) -> int:
@@ -154,13 +202,15 @@ _START_CYCLES = 2500  # of a cluster that waits for another to end: nothing is f
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     """Cycles of the whole grid: of all bytes through the memory, or of the busiest multiprocessor's, and of the end."""
     tiles = ceil_div(problem.n, config.tile_n)
-    waves = ceil_div(tiles, _CLUSTERS[config.splits])
+    tail = tail_tiles(tiles, config.parts, _CLUSTERS[1]) if config.tail_splits > 1 else 0
+    waves = ceil_div(tiles - tail, _CLUSTERS[config.splits]) + (tail > 0) / config.tail_splits
     steps = ceil_div(ceil_div(problem.k, config.tile_k), config.splits)
     memory = problem.k * (problem.n + _A_SHARE * tiles * config.tile_m) / _MEMORY_BYTES_PER_CYCLE
     arriving = _stage_bytes(config) / _BYTES_PER_CYCLE
     busiest = waves * steps * max(arriving, (_LATENCY_CYCLES + arriving) / (config.stages - 1))
     end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE
+    if config.parts > 1:
+        end += math.log2(config.parts) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
     if config.splits > 1:
-        end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
         end += (waves - 1) * _START_CYCLES
     return max(memory, busiest) + end
