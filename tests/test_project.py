@@ -142,3 +142,27 @@ def test_a_missing_or_too_old_python_gets_one_clear_sentence(tmp_path, version):
 def test_the_example_of_a_page_runs(page, check):
     (example,) = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
     subprocess.run([sys.executable, "-W", "error", "-c", example + check], check=True, timeout=120)
+
+
+_PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "kernels/README.md"])
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE = re.compile(r"```.*?```", re.DOTALL)
+
+
+def _anchors(page: Path) -> set[str]:
+    """Of a page's headings, as GitHub makes them: lower case, no punctuation, hyphens for spaces."""
+    headings = re.findall(r"^#+ (.+)$", _CODE.sub("", page.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_pages_links_lead_somewhere(page):
+    lost = []
+    for link in _LINK.findall(_CODE.sub("", page.read_text(encoding="utf-8"))):
+        if "://" in link or link.startswith("mailto:"):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in _anchors(target)):
+            lost.append(link)
+    assert not lost, lost
