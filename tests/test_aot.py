@@ -1,5 +1,6 @@
 import importlib.util
 import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.problem import GemmProblem
+from narrowgemm.targets import target_named
 
 PROBLEM = GemmProblem(512, 512, 512, "bf16", "bf16")
 KERNEL = "blackwell_tcgen05_bf16"
@@ -28,6 +30,23 @@ def test_missing_packages_are_named_with_the_remedy(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UnsupportedError, match="install the extra `aot`") as caught:
         aot.compile_case(aot.CompileCase(KERNEL, "b200", PROBLEM))
     assert "bin/ptxas" in str(caught.value.values["missing"])
+
+
+@pytest.mark.parametrize("reads_code", [True, False])
+def test_the_disassembler_is_needed_to_read_code_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, reads_code: bool
+) -> None:
+    packages = tmp_path / "cu13"
+    for tool in ("bin/ptxas", "nvvm/libdevice/libdevice.10.bc"):
+        (packages / tool).parent.mkdir(parents=True, exist_ok=True)
+        (packages / tool).touch()
+    here = types.SimpleNamespace(submodule_search_locations=[str(packages)])
+    monkeypatch.setattr(importlib.util, "find_spec", lambda *_: here)
+    if reads_code:
+        with pytest.raises(UnsupportedError, match="nvdisasm"):
+            aot.environment_for(target_named("h200"))
+    else:
+        assert aot.environment_for(target_named("h200"), reads_code=False)["PATH"].startswith(f"{packages}/bin:")
 
 
 def test_a_compiler_that_dies_costs_one_case(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

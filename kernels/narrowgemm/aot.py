@@ -93,10 +93,13 @@ def compile_each(cases: Sequence[CompileCase]) -> Iterator[Outcome]:
                     waiting = waiting[1:]
 
 
-def environment_for(target: Target) -> dict[str, str]:
-    """Environment of a process that compiles for `target`. Raises UnsupportedError without the packages it takes."""
+def environment_for(target: Target, *, reads_code: bool = True) -> dict[str, str]:
+    """Environment of a process that compiles for `target`, and `reads_code` of what came out.
+
+    Raises UnsupportedError without the packages that this takes.
+    """
     if isinstance(target, GpuTarget):
-        return _gpu_environment()
+        return _gpu_environment(reads_code)
     if importlib.util.find_spec("libtpu") is None:
         raise UnsupportedError(
             "aot",
@@ -122,11 +125,11 @@ def _common_environment() -> dict[str, str]:
     }
 
 
-def _gpu_environment() -> dict[str, str]:
+def _gpu_environment(reads_code: bool) -> dict[str, str]:
     """The first ptxas on PATH is the one that runs, whatever is installed: the packaged one goes first."""
     nvidia = importlib.util.find_spec("nvidia.cu13") if importlib.util.find_spec("nvidia") else None
     roots = [Path(place) for place in (nvidia.submodule_search_locations or ())] if nvidia else []
-    wanted = ("bin/ptxas", "bin/nvdisasm", "nvvm/libdevice/libdevice.10.bc")
+    wanted = ("bin/ptxas", "nvvm/libdevice/libdevice.10.bc", *(["bin/nvdisasm"] if reads_code else []))
     missing = [name for name in wanted if not any((root / name).exists() for root in roots)]
     missing += [name for name in ("jax_cuda13_plugin", "jax_plugins") if importlib.util.find_spec(name) is None]
     if missing:

@@ -65,7 +65,7 @@ def compilers(device: LocalDevice, threads: int, processes: int | None = None) -
         return
     target = _target_of(device)
     # Another process with a context on the GPU would be told as one that shares it.
-    environment = environment_for(target_named(target)) | {"CUDA_VISIBLE_DEVICES": ""}
+    environment = environment_for(target_named(target), reads_code=False) | {"CUDA_VISIBLE_DEVICES": ""}
     with ProcessPoolExecutor(processes, get_context("spawn"), _begin, (environment,)) as pool:
         yield Compilers(pool, processes, target)
 
