@@ -5,28 +5,43 @@ import pytest
 from narrowgemm import machine_code
 from narrowgemm.errors import UnsupportedError
 
+RESOURCES = (
+    "Resources(smem_scratch_bytes=1, tmem_scratch_cols=8, tmem_collective_scratch_cols=256, barrier_counts={})\n"
+)
 
-def test_resources_are_read_from_what_the_compiler_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_code, "ptxas_version", lambda: "1")
-    (tmp_path / "x.ptxas").write_text(
-        "ptxas info    : Compiling entry function 'k_kernel' for 'sm_90a'\n"
+
+def _module(threads: int, shared: int) -> str:
+    return (
+        "module attributes {a} {\n"
+        f"%c1 = arith.constant {threads} : index\n%c0 = arith.constant 1 : index\n"
+        f"%c7_i32 = arith.constant {shared} : i32\n"
+        "%3 = gpu.launch async [%1] blocks(%a, %b, %c) in (%d = %c9, %e = %c0, %f = %c0) threads(%g, %h, %i) in "
+        "(%j = %c1, %k = %c0, %l = %c0) dynamic_shared_memory_size %c7_i32 {\n"
+    )
+
+
+def _assembled(registers: int, *instructions: str) -> str:
+    lines = (f"  -:-:-:Y:01  /*{16 * i:04x}*/    {line} \n" for i, line in enumerate(instructions))
+    return (
+        "ptxas info    : 0 bytes gmem\nptxas info    : Compiling entry function 'k_kernel' for 'sm_90a'\n"
         "    0 bytes stack frame, 12 bytes spill stores, 20 bytes spill loads\n"
-        "ptxas info    : Used 168 registers, used 16 barriers\n"
+        f"ptxas info    : Used {registers} registers, used 16 barriers\n\n\t.target\tsm_90a\n\n{''.join(lines)}"
     )
-    (tmp_path / "x.before_layout_inference.txt").write_text(
-        "%c384 = arith.constant 384 : index\n%c1 = arith.constant 1 : index\n%c70000_i32 = arith.constant 70000 : i32\n"
-        "%3 = gpu.launch async [%1] blocks(%a, %b, %c) in (%d = %c9, %e = %c1, %f = %c1) threads(%g, %h, %i) in "
-        "(%j = %c384, %k = %c1, %l = %c1) dynamic_shared_memory_size %c70000_i32 {\n"
-    )
-    (tmp_path / "x.resources.txt").write_text(
-        "Resources(smem_scratch_bytes=1, tmem_scratch_cols=8, tmem_collective_scratch_cols=256, barrier_counts={})"
-    )
-    (tmp_path / "x.sass_ctrl").write_text(
-        "   -:-:-:Y:01        /*0000*/                   LDC R1, c[0x0][0x37c] \n"
-        "   -:-:-:Y:01        /*0010*/              @!P0 QGMMA.64x256x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24 \n"
-        "   -:-:-:Y:01        /*0020*/             @!UP0 UTMALDG.2D [UR8], [UR4] \n"
-    )
-    code = machine_code.read_gpu_dump(tmp_path, "a_kernel", "h200", {"stages": 4}, 1.5)
+
+
+LOAD, MULTIPLY = "LDC R1, c[0x0][0x37c]", "@!P0 QGMMA.64x256x32.F32.E4M3.E4M3 R24, gdesc[UR8], R24"
+
+
+def _read(folder: Path, lowered: str, assembled: str) -> machine_code.MachineCode:
+    (folder / machine_code.LOWERED).write_text(lowered)
+    (folder / machine_code.ASSEMBLED).write_text(assembled)
+    return machine_code.read_gpu_dump(folder, "a_kernel", "h200", {"stages": 4}, 1.5)
+
+
+def test_resources_are_read_from_what_the_compiler_prints(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine_code, "ptxas_version", lambda: "1")
+    assembled = _assembled(168, LOAD, MULTIPLY, "@!UP0 UTMALDG.2D [UR8], [UR4]")
+    code = _read(tmp_path, _module(384, 70000) + RESOURCES, assembled)
     assert (code.architecture, code.registers, code.spill_bytes) == ("sm_90a", 168, 32)
     assert (code.shared_memory_bytes, code.threads, code.tensor_memory_columns) == (70000, 384, 264)
     assert (code.code_bytes, code.instruction_count) == (48, 3)
@@ -34,9 +49,29 @@ def test_resources_are_read_from_what_the_compiler_writes(tmp_path: Path, monkey
     assert (code.count("QGMMA"), code.count("QGMM")) == (1, 0)
 
 
-def test_a_compilation_without_machine_code_of_its_own_is_unsupported(tmp_path: Path) -> None:
+def test_of_several_kernels_the_most_is_read_or_the_sum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of constants mean something in their own module alone."""
+    monkeypatch.setattr(machine_code, "ptxas_version", lambda: "1")
+    lowered = _module(384, 70000) + RESOURCES + _module(128, 90000) + RESOURCES.replace("=8,", "=16,")
+    code = _read(tmp_path, lowered, _assembled(168, MULTIPLY) + _assembled(80, MULTIPLY, LOAD))
+    assert (code.registers, code.spill_bytes) == (168, 64)
+    assert (code.shared_memory_bytes, code.threads, code.tensor_memory_columns) == (90000, 384, 272)
+    assert (code.code_bytes, code.instruction_count, code.count("QGMMA")) == (48, 3, 2)
+
+
+@pytest.mark.parametrize(
+    ("lowered", "assembled"),
+    [
+        ("", ""),
+        (_module(384, 70000) + RESOURCES, ""),
+        (_module(384, 70000) + RESOURCES, _assembled(168, LOAD).split("\t.target")[0]),
+    ],
+)
+def test_a_compilation_without_machine_code_of_its_own_is_unsupported(
+    lowered: str, assembled: str, tmp_path: Path
+) -> None:
     with pytest.raises(UnsupportedError, match="produced no machine code of its own"):
-        machine_code.read_gpu_dump(tmp_path, "xla_dot_bf16", "h200", {}, 1.5)
+        _read(tmp_path, lowered, assembled)
 
 
 def test_a_tpus_bundles_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

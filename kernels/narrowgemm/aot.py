@@ -23,7 +23,7 @@ from typing import Any, Literal
 
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
-from narrowgemm.machine_code import MachineCode, read_gpu_dump, read_tpu_dump
+from narrowgemm.machine_code import ASSEMBLED, LOWERED, MachineCode, read_gpu_dump, read_tpu_dump
 from narrowgemm.problem import NO_EPILOGUE, GemmProblem
 from narrowgemm.targets import GpuTarget, Target, TpuTarget, target_named
 
@@ -145,8 +145,12 @@ def _gpu_environment(reads_code: bool) -> dict[str, str]:
     }
 
 
-#: Folder that Mosaic GPU writes to, read at each compilation; the child's reader looks there too.
-_DUMP = "MOSAIC_GPU_DUMP_TO"
+#: Environment variable: the child's folder for what the compilers leave, emptied before each case.
+_DUMP = "NARROWGEMM_AOT_DUMP"
+#: Variables that have Mosaic GPU print parts, and which parts: while it lowers, and while it assembles. A folder of its
+#: own (…TO) would get all parts, of them the module after each pass, at up to twice the time of compiling.
+_PRINT = "MOSAIC_GPU_DUMP_"
+_LOWERED, _ASSEMBLED = ("MLIR_PASSES", "RESOURCES"), ("PTXAS", "SASS_CTRL")
 
 
 class _Child:
@@ -160,6 +164,8 @@ class _Child:
             _DUMP: self._dump.name,
             "LIBTPU_INIT_ARGS": f"--xla_jf_dump_to={self._dump.name} --xla_jf_dump_llo_text=true",
         }
+        # What the user has Mosaic GPU write elsewhere would not be printed.
+        environment = {name: value for name, value in environment.items() if not name.startswith(_PRINT)}
         self._process = subprocess.Popen(
             [sys.executable, "-m", "narrowgemm.aot"],
             stdin=subprocess.PIPE,
@@ -242,10 +248,32 @@ def _compile(case: CompileCase) -> MachineCode:
         left_by_the_case_before.unlink()
     start_s = time.perf_counter()
     with jax.default_device(device):
-        jax.jit(gemm).lower(*given).compile()
+        with _printed(dump / LOWERED, _LOWERED):
+            lowered = jax.jit(gemm).lower(*given)
+        with _printed(dump / ASSEMBLED, _ASSEMBLED):
+            lowered.compile()
     compile_s = time.perf_counter() - start_s
     read = read_gpu_dump if isinstance(target, GpuTarget) else read_tpu_dump
     return read(dump, kernel.name, target.name, asdict(config), compile_s)
+
+
+@contextlib.contextmanager
+def _printed(path: Path, parts: Sequence[str]) -> Iterator[None]:
+    """Mosaic GPU prints these `parts`, and standard output, of the compilers too, goes to a file."""
+    variables = dict.fromkeys((f"{_PRINT}{part}" for part in parts), "1")
+    sys.stdout.flush()
+    before = os.dup(1)
+    with path.open("w") as file:
+        os.dup2(file.fileno(), 1)
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name in variables:
+            del os.environ[name]
+        sys.stdout.flush()
+        os.dup2(before, 1)
+        os.close(before)
 
 
 def _one_product(case: CompileCase, kernel: Any) -> tuple[Callable[..., Any], tuple[Any, ...], Any]:

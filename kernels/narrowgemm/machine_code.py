@@ -48,6 +48,9 @@ class MachineCode:
         return sum(n for name, n in self.instructions.items() if name == mnemonic or name.startswith(f"{mnemonic}."))
 
 
+#: Files of a GPU's dump: what Mosaic GPU prints while it lowers, and while it assembles.
+LOWERED, ASSEMBLED = "lowered.txt", "assembled.txt"
+
 #: Mnemonics that are counted: tensor cores, TMA, tensor memory, local memory (spills), a cluster's shared memory, and
 #: what begins and waits for wgmma: ptxas adds such waits where it cannot keep several in flight.
 _COUNTED = re.compile(r"[HQI]G?MMA|UTC\w+|UTMA\w+|LDTM|STTM|LDL|STL|STAS|WARPGROUP")
@@ -59,6 +62,7 @@ _TPU_BUNDLE = re.compile(r"^ *0x[0-9a-f]+ ", re.MULTILINE)
 _TPU_SPILL = re.compile(r"= v(?:st|ld) \[vmem:\[#allocation\d+_spill\]")
 #: Of v5e to v7: 8 sublanes × 128 lanes × 32 bits.
 _VECTOR_REGISTER_BYTES = 4096
+_SASS_HEADER = re.compile(r"^\s*\.target\s+sm_", re.MULTILINE)
 _PTXAS_ENTRY = re.compile(
     r"for '(?P<architecture>\w+)'.*?(?P<stores>\d+) bytes spill stores, (?P<loads>\d+) bytes spill loads"
     r".*?Used (?P<registers>\d+) registers",
@@ -67,17 +71,18 @@ _PTXAS_ENTRY = re.compile(
 
 
 def read_gpu_dump(dump: Path, kernel: str, target: str, config: dict[str, Any], compile_s: float) -> MachineCode:
-    """The machine code's figures, from the files that Mosaic GPU leaves for each of its modules in `dump`.
+    """The machine code's figures, from the files `LOWERED` and `ASSEMBLED` in `dump`.
 
-    Raises UnsupportedError where no machine code is there.
+    They hold, of each Pallas kernel, its modules and resources, and what ptxas says and nvdisasm shows of it.
+    Raises UnsupportedError where no machine code is there, or not all of it.
     """
-    assembled = [_PTXAS_ENTRY.search(path.read_text()) for path in sorted(dump.glob("*.ptxas"))]
-    entries = [entry for entry in assembled if entry]
-    if not entries or len(entries) < len(assembled):
+    lowered, assembled = ((dump / name).read_text() for name in (LOWERED, ASSEMBLED))
+    columns = [_tensor_memory_columns(line) for line in re.findall(r"^Resources\(.*", lowered, re.MULTILINE)]
+    entries = list(_PTXAS_ENTRY.finditer(assembled))
+    code = [_SASS_LINE.findall(part) for part in _SASS_HEADER.split(assembled)[1:]]
+    if not entries or len(entries) != len(code):
         raise _no_code(kernel, target)
-    launches = [_launch(path.read_text()) for path in dump.glob("*.before_layout_inference.txt")]
-    columns = [_tensor_memory_columns(path.read_text()) for path in dump.glob("*.resources.txt")]
-    code = [_SASS_LINE.findall(path.read_text()) for path in dump.glob("*.sass*")]
+    launches = [_launch(part) for part in re.split(r"^module\b", lowered, flags=re.MULTILINE)[1:]]
     mnemonics = Counter(mnemonic for kernel in code for _, mnemonic in kernel)
     return MachineCode(
         target=target,
