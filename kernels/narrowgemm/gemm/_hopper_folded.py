@@ -14,13 +14,15 @@ cluster may then take tiles side by side in N and each load half of the rows of 
 one tile: nobody sends into shared memory that an earlier tile still uses.
 
 Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
-  consumers (0, 1)  64 of N each: words -> registers -> widened -> wgmma with A from shared memory; exchange, scale,
-                    convert, transpose into shared memory, store by TMA. A step's wgmmas stay in flight while the next
-                    step is widened, so steps are taken two by two with registers of their own; what is missing to a
-                    multiple of two is filled up by steps outside of K, which TMA makes zeros of;
-            (2, 3)  with `pairs` = 2: the same rows. The pairs take two steps in turn, so that one widens while the
-                    other waits; at the end of a tile the second hands its sums to the first, which stores the total.
-                    Stages are then a multiple of four, so that a stage's barrier is always waited for by one pair;
+  consumers (0, 1)  64 of N each (a tile of 64 has one alone): words -> registers -> widened -> wgmma with A from shared
+                    memory; exchange, scale, convert, transpose into shared memory, store by TMA. A step's wgmmas stay
+                    in flight while the next step is widened, so steps are taken two by two with registers of their
+                    own; what is missing to a multiple of two is filled up by steps outside of K, which TMA makes zeros
+                    of;
+            (then)  with `pairs` = 2: as many more of the same rows. The pairs take two steps in turn, so that one
+                    widens while the other waits; at the end of a tile the second hands its sums to the first, which
+                    stores the total. Stages are then a multiple of four, so that a stage's barrier is always waited for
+                    by one pair;
   producer  (last)  issues the TMA loads of all steps of all tiles in order, as far ahead as there are stages.
 
 Barriers:
@@ -60,9 +62,8 @@ from narrowgemm.formats.fold_words import TILE_K, TILE_ROWS, tiles_shape
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _hopper_sums, _mosaic_gpu, _wgmma_folded, _wgmma_store
-from narrowgemm.gemm._hopper import CONSUMERS, REGISTERS, scale_operand
+from narrowgemm.gemm._hopper import REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_folded_space import (
-    TILE_N,
     Config,
     place_of,
     steps_of_part,
@@ -85,7 +86,7 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
         raise UnsupportedError(name, {"b": type(b).__name__}, rule, remedy)
     (m, k), n = qa.shape, b.shape[0]
     out = jax.ShapeDtypeStruct((m, n), format_named(out_format).element.dtype)
-    tiles, k_steps = (ceil_div(m, config.tile_m), ceil_div(n, TILE_N * config.cluster_n)), ceil_div(k, TILE_K)
+    tiles, k_steps = (ceil_div(m, config.tile_m), ceil_div(n, config.tile_n * config.cluster_n)), ceil_div(k, TILE_K)
     count = tiles[0] * tiles[1]
     clusters = max(1, _mosaic_gpu.core_count(interpret) // config.cluster_n)
     passed = [_interpreted_exchange(config, count)] if interpret and config.splits > 1 else []
@@ -96,7 +97,7 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
         grid_names=("clusters",),
         cluster=(config.splits, config.cluster_n),
         cluster_names=("parts", "cluster_n"),
-        num_threads=config.pairs * CONSUMERS + 1,
+        num_threads=config.consumers + 1,
         thread_name="role",
         scratch_types=_scratch(config, qa, b.format, out.dtype, interpret),
         interpret=_mosaic_gpu.interpret_params(interpret),
@@ -108,27 +109,28 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
 
 def _interpreted_exchange(config: Config, tiles: int) -> jax.ShapeDtypeStruct:
     """What stands for `received` of every cluster and consumer in the interpreter."""
-    return jax.ShapeDtypeStruct((tiles, CONSUMERS, config.splits - 1, TILE_ROWS, config.tile_m), jnp.float32)
+    return jax.ShapeDtypeStruct((tiles, config.abreast, config.splits - 1, TILE_ROWS, config.tile_m), jnp.float32)
 
 
 def _scratch(config: Config, a: QuantizedArray, fmt: str, out_dtype: Any, interpret: bool) -> dict[str, Any]:
     words = tiles_shape((TILE_ROWS, TILE_K), fmt)[2:]
     columns, rows = store_columns(out_dtype.itemsize), store_rows(config.tile_m)
     swizzle = plgpu.SwizzleTransform(columns * out_dtype.itemsize)  # type: ignore[abstract]
-    staged = (CONSUMERS * 2 * TILE_ROWS // columns, rows, columns)
+    staged = (config.abreast * 2 * TILE_ROWS // columns, rows, columns)
     scratch = {
-        "packed_smem": plgpu.SMEM((config.stages, CONSUMERS, *words), jnp.uint32),
+        "packed_smem": plgpu.SMEM((config.stages, config.abreast, *words), jnp.uint32),
         "a_buffer": _mosaic_gpu.tile_buffer(config.stages, config.tile_m, a.codes.dtype, interpret, columns=TILE_K),
         "out_smem": plgpu.SMEM(staged, out_dtype, transforms=(swizzle,)),
         "full": plgpu.Barrier(num_arrivals=2, num_barriers=config.stages),
         "empty": _empty_barrier(config),
     }
     if config.pairs > 1:
-        scratch["sums"] = plgpu.SMEM((CONSUMERS, TILE_ROWS, config.tile_m), jnp.float32)
-        scratch["handed"] = plgpu.Barrier(num_arrivals=1, num_barriers=CONSUMERS)
-        scratch["taken"] = plgpu.Barrier(num_arrivals=1, num_barriers=CONSUMERS)
+        scratch["sums"] = plgpu.SMEM((config.abreast, TILE_ROWS, config.tile_m), jnp.float32)
+        scratch["handed"] = plgpu.Barrier(num_arrivals=1, num_barriers=config.abreast)
+        scratch["taken"] = plgpu.Barrier(num_arrivals=1, num_barriers=config.abreast)
     if config.splits > 1 and interpret:
-        scratch["sent"] = plgpu.ClusterBarrier(collective_axes=("parts",), num_arrivals=CONSUMERS, num_barriers=1)
+        arrivals = config.abreast
+        scratch["sent"] = plgpu.ClusterBarrier(collective_axes=("parts",), num_arrivals=arrivals, num_barriers=1)
     elif config.splits > 1:
         scratch["sent"] = plgpu.Barrier(num_arrivals=config.splits - 1)
         scratch["received"] = plgpu.SMEM((config.splits - 1, TILE_ROWS, config.tile_m), jnp.float32)
@@ -137,8 +139,9 @@ def _scratch(config: Config, a: QuantizedArray, fmt: str, out_dtype: Any, interp
 
 def _empty_barrier(config: Config) -> Any:
     if config.cluster_n == 1:
-        return plgpu.Barrier(num_arrivals=CONSUMERS, num_barriers=config.stages)
-    return plgpu.ClusterBarrier(collective_axes=("cluster_n",), num_arrivals=CONSUMERS, num_barriers=config.stages)
+        return plgpu.Barrier(num_arrivals=config.abreast, num_barriers=config.stages)
+    arrivals = config.abreast
+    return plgpu.ClusterBarrier(collective_axes=("cluster_n",), num_arrivals=arrivals, num_barriers=config.stages)
 
 
 def _body(  # noqa: C901 (the device code of one kernel; its closures are its phases)
@@ -168,8 +171,8 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     """The kernel of one thread block; `tiles` counts those of C in M, and in N those of a cluster."""
     a_tma, a_smem = _mosaic_gpu.views(a_buffer, interpret)
     role, part = lax.axis_index("role"), lax.axis_index("parts")
-    consumers = config.pairs * CONSUMERS
-    half, pair = (role, jnp.int32(0)) if config.pairs == 1 else (lax.rem(role, CONSUMERS), role // CONSUMERS)
+    consumers, abreast = config.consumers, config.abreast
+    half, pair = (role, jnp.int32(0)) if config.pairs == 1 else (lax.rem(role, abreast), role // abreast)
     first_step, steps = steps_of_part(part, config.splits, k_steps)
     # Each pair takes two steps a round.
     rounds = (steps + 2 * config.pairs - 1) // (2 * config.pairs)
@@ -200,14 +203,15 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
     @pl.when(role == consumers)
     def _produce() -> None:
-        plgpu.set_max_registers(REGISTERS[consumers][1], action="decrease")
+        if consumers > 1:
+            plgpu.set_max_registers(REGISTERS[consumers][1], action="decrease")
 
         def load_tile(done: jax.Array, _: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
             @pl.loop(0, loaded_steps)
             def _load(i: jax.Array) -> None:
                 slot, k_step = stage_of(done + i), jnp.where(i < steps, first_step + i, k_steps)
                 pl.when(done + i >= config.stages)(lambda: plgpu.barrier_wait(empty.at[slot]))
-                weights = tiles_gmem.at[pl.ds(tile_n * CONSUMERS, CONSUMERS), k_step]
+                weights = tiles_gmem.at[pl.ds(tile_n * abreast, abreast), k_step]
                 plgpu.copy_gmem_to_smem(weights, packed_smem.at[slot], full.at[slot])
                 activations = a_gmem.at[pl.ds(tile_m * config.tile_m, config.tile_m), pl.ds(k_step * TILE_K, TILE_K)]
                 plgpu.copy_gmem_to_smem(
@@ -225,7 +229,9 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
 
     @pl.when(role < consumers)
     def _consume() -> None:  # noqa: C901 (as its kernel)
-        plgpu.set_max_registers(REGISTERS[consumers][0], action="increase")
+        # A block of two warpgroups is launched with all the registers that a thread can have.
+        if consumers > 1:
+            plgpu.set_max_registers(REGISTERS[consumers][0], action="increase")
         scale = a_scale_gmem[0]
         shape = (TILE_ROWS, config.tile_m)
         rows, columns = store_rows(config.tile_m), out_smem.shape[2]
@@ -287,7 +293,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     plgpu.copy_smem_to_gmem(out_smem.at[staged + j], target)
 
         def compute_tile(done: jax.Array, tile: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
-            row, column = tile_m * config.tile_m, (tile_n * CONSUMERS + half) * TILE_ROWS
+            row, column = tile_m * config.tile_m, (tile_n * abreast + half) * TILE_ROWS
             layout = plgpu.Layout.WGMMA.reduce(1)
             factors = load_clamped(factors_gmem, (column,), (TILE_ROWS,), layout, interpret)
             own = (interpreted_sums_of if interpret else sums_of)(done)

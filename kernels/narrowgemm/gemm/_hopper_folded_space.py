@@ -1,7 +1,7 @@
 """The choices of the Hopper kernels with folded weights: what a config is, which are admitted and worth trying."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from narrowgemm.errors import UnsupportedError
@@ -13,12 +13,12 @@ from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, raster
 
-#: Rows of B, columns of C, of a block's tile.
-TILE_N = CONSUMERS * TILE_ROWS
+#: Rows of B, columns of C, of a block's tile: those of one consumer, or of two.
+TILES_N = (TILE_ROWS, CONSUMERS * TILE_ROWS)
 #: wgmma's widest N, and 128 accumulators a thread.
 MAX_TILE_M = 256
-#: With two pairs of consumers, whose threads have fewer registers.
-MAX_TILE_M_OF_TWO = 64
+#: With four consumers, whose threads have fewer registers.
+MAX_TILE_M_OF_FOUR = 64
 #: Parts of K, which are the blocks of a cluster: powers of two up to the largest cluster of every Hopper.
 SPLITS = (1, 2, 4, 8)
 #: Steps of K are taken in pairs, the first of which is given back during the second.
@@ -33,6 +33,10 @@ _SMS = 132
 _LEAST_SHARED = 64
 #: Enough for what is on its way from memory. More were slower: blocks that ask far ahead get in each other's way.
 _FEW_STAGES = 8
+#: As many bytes on their way in stages of 64 rows of B.
+_MANY_STAGES = 16
+#: Rows of A up to which tiles of 64 rows of B are tried: with more, A is most of what they load.
+_MOST_ALONE = 64
 _TILES_M = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 
 
@@ -40,11 +44,12 @@ _TILES_M = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 class Config:
     """Choices of a Hopper GEMM with folded weights.
 
-    tile_m: rows of A of a tile, a multiple of 8; of C it is tile_m×128.
+    tile_m: rows of A of a tile, a multiple of 8; of C it is tile_m×tile_n.
     stages: depth of the operand pipeline, in steps of 128 of K.
     splits: parts of K, computed side by side by the blocks of a cluster.
     cluster_n: blocks of a cluster side by side in N, which share A, each loading its part for all; without splits.
     pairs:  of consumers, 1 or 2; two take two steps of K in turn and add their sums at the end of a tile.
+    tile_n: rows of B of a tile, 64 for each consumer of a pair, which of a tile of 64 is one consumer alone.
     """
 
     tile_m: int = 16
@@ -52,6 +57,17 @@ class Config:
     splits: int = 1
     cluster_n: int = 1
     pairs: int = 1
+    tile_n: int = CONSUMERS * TILE_ROWS
+
+    @property
+    def abreast(self) -> int:
+        """Consumers that multiply rows of their own: a pair, or the one of a tile of 64 rows."""
+        return self.tile_n // TILE_ROWS
+
+    @property
+    def consumers(self) -> int:
+        """Warpgroups of a block that multiply."""
+        return self.pairs * self.abreast
 
 
 def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
@@ -74,9 +90,13 @@ def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
         raise UnsupportedError(kernel, values, rule, "change cluster_n")
     if config.pairs not in (1, 2):
         raise UnsupportedError(kernel, {"pairs": config.pairs}, "of consumers are not 1 or 2", "change pairs")
-    if config.pairs == 2 and (config.tile_m > MAX_TILE_M_OF_TWO or config.cluster_n > 1 or config.stages % 4):
+    if config.tile_n not in TILES_N:
+        rule = f"is not one of {', '.join(map(str, TILES_N))}"
+        raise UnsupportedError(kernel, {"tile_n": config.tile_n}, rule, "change tile_n")
+    most = MAX_TILE_M_OF_FOUR if config.consumers == 2 * CONSUMERS else MAX_TILE_M
+    if config.pairs == 2 and (config.tile_m > most or config.cluster_n > 1 or config.stages % 4):
         values = {name: getattr(config, name) for name in ("pairs", "tile_m", "cluster_n", "stages")}
-        rule = f"take tiles of up to {MAX_TILE_M_OF_TWO} rows, no cluster_n, and stages that are a multiple of 4"
+        rule = f"take tiles of up to {most} rows, no cluster_n, and stages that are a multiple of 4"
         raise UnsupportedError(kernel, values, rule, "use pairs=1, or change them")
     needed, available = shared_memory_bytes(problem, config), _mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES
     if needed > available or not MIN_STAGES <= config.stages <= MAX_STAGES:
@@ -86,22 +106,36 @@ def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
 
 
 def candidates_folded(kernel: str, problem: GemmProblem) -> list[Config]:
-    """Every admitted config of the search space, quickest by a rough estimate first; two pairs last, not timed yet.
+    """Every admitted config of the search space, quickest by a rough estimate first, and last what no GPU has run.
 
     Raises the UnsupportedError of the smallest config where none is admitted, for then the problem itself is at fault.
     """
     found = []
     for tile_m in _TILES_M:
         for splits, cluster_n in (*((splits, 1) for splits in SPLITS), (1, 2)):
-            if cluster_n > 1 and (problem.n <= TILE_N or tile_m < _LEAST_SHARED):
+            if cluster_n > 1 and (problem.n <= Config.tile_n or tile_m < _LEAST_SHARED):
                 continue
             fitting = _stages_that_fit(problem, Config(tile_m, 1, splits))
             configs = [Config(tile_m, stages, splits, cluster_n) for stages in {fitting, min(fitting, _FEW_STAGES)}]
             configs.append(Config(tile_m, _FEW_STAGES, splits, cluster_n, pairs=2))
+            if tile_m <= _MOST_ALONE and cluster_n == 1:
+                configs += [_alone(problem, tile_m, splits, pairs) for pairs in (1, 2)]
             found += [config for config in configs if is_admitted(check_folded, kernel, problem, config)]
     if not found:
         check_folded(kernel, problem, Config(tile_m=8, stages=MIN_STAGES))
-    return sorted(found, key=lambda config: (config.pairs, _estimated_cycles(problem, config), config.stages))
+    return sorted(found, key=lambda config: (_is_untimed(config), _estimated_cycles(problem, config), config.stages))
+
+
+def _alone(problem: GemmProblem, tile_m: int, splits: int, pairs: int) -> Config:
+    """With tiles of 64 rows of B, in as many stages as are worth it."""
+    config = Config(tile_m, 1, splits, pairs=pairs, tile_n=TILE_ROWS)
+    stages = min(_MANY_STAGES, _stages_that_fit(problem, config))
+    return replace(config, stages=max(4, stages // 4 * 4))
+
+
+def _is_untimed(config: Config) -> bool:
+    """Whether it has a choice that was never run on a GPU: it comes behind those that were."""
+    return config.pairs > 1 or config.tile_n == TILE_ROWS
 
 
 def place_of(index: Any, tiles: tuple[int, int], tile_m: int) -> tuple[Any, Any]:
@@ -132,9 +166,9 @@ def store_columns(out_itemsize: int) -> int:
 def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
     """Shared memory of a block: the stages, two staging tiles a consumer, and what the other parts of K send."""
     itemsize = format_named(problem.out_format).element.bits // 8
-    staging = CONSUMERS * 2 * TILE_ROWS * store_rows(config.tile_m) * itemsize
-    sums = (config.pairs - 1) * CONSUMERS * TILE_ROWS * config.tile_m * 4
-    stages = config.stages * _stage_bytes(problem.b_format, config.tile_m)
+    staging = config.abreast * 2 * TILE_ROWS * store_rows(config.tile_m) * itemsize
+    sums = (config.pairs - 1) * config.abreast * TILE_ROWS * config.tile_m * 4
+    stages = config.stages * _stage_bytes(problem.b_format, config)
     return stages + staging + received_bytes(config) + sums
 
 
@@ -143,13 +177,17 @@ def received_bytes(config: Config) -> int:
     return (config.splits - 1) * TILE_ROWS * config.tile_m * 4
 
 
-def _stage_bytes(fmt: str, tile_m: int) -> int:
+def _stage_bytes(fmt: str, config: Config) -> int:
+    return _weight_bytes(fmt, config) + config.tile_m * TILE_K
+
+
+def _weight_bytes(fmt: str, config: Config) -> int:
     rows, words = tiles_shape((TILE_ROWS, TILE_K), fmt)[2:]
-    return CONSUMERS * rows * words * 4 + tile_m * TILE_K
+    return config.abreast * rows * words * 4
 
 
 def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
-    stage = _stage_bytes(problem.b_format, one_stage.tile_m)
+    stage = _stage_bytes(problem.b_format, one_stage)
     fixed = shared_memory_bytes(problem, one_stage) - stage
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed) // stage)
 
@@ -173,19 +211,19 @@ _EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 2000, 20
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     """Cycles of the whole grid: of all weights through the memory, or of the busiest block's steps; and of ends."""
     tiles_m = ceil_div(problem.m, config.tile_m)
-    tiles_n = ceil_div(problem.n, TILE_N * config.cluster_n) * config.cluster_n
+    tiles_n = ceil_div(problem.n, config.tile_n * config.cluster_n) * config.cluster_n
     waves = ceil_div(tiles_m * tiles_n, _CLUSTERS[config.splits])
-    weights = _stage_bytes(problem.b_format, 0)
+    weights = _weight_bytes(problem.b_format, config)
     loaded = weights + config.tile_m * TILE_K // config.cluster_n
     k_steps = ceil_div(problem.k, TILE_K)
     arriving = max(weights / _BYTES_PER_CYCLE / tiles_m, loaded / _L2_BYTES_PER_CYCLE)
     step = max(
-        TILE_N * config.tile_m * TILE_K / 4096 + _CYCLES_PER_LOADED_BYTE * loaded,
+        config.tile_n * config.tile_m * TILE_K / 4096 + _CYCLES_PER_LOADED_BYTE * loaded,
         _STEP_CYCLES[problem.b_format] + _STEP_CYCLES_PER_ROW * config.tile_m,
         arriving,
         (_LATENCY_CYCLES + arriving) / (config.stages - 1),
     )
-    end = TILE_N * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
+    end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
     if config.splits > 1:
         end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
     memory = k_steps * tiles_n * weights / _MEMORY_BYTES_PER_CYCLE
