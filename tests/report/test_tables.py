@@ -123,6 +123,16 @@ def test_a_search_space_is_one_line_of_counts_and_extremes(frame: pd.DataFrame) 
     assert record["compile_s"] == pytest.approx(3.5)
 
 
+def test_of_a_search_space_only_the_newest_code_counts(frame: pd.DataFrame) -> None:
+    """An older space may have been larger, or in other parts: its configs are no longer what the kernel offers."""
+    spaces = frame[frame.kind == "space"].assign(utc_time="2026-02-01T00:00:00Z", kernel_sha256="new")
+    older = spaces.assign(utc_time="2026-01-01T00:00:00Z", kernel_sha256="old", registers=300)
+    unknown = spaces.assign(utc_time="2025-01-01T00:00:00Z", kernel_sha256=None)
+    (record,) = _records(tab_space(Material(pd.concat([older, spaces, unknown], ignore_index=True))))
+    assert record == _records(tab_space(Material(spaces)))[0]
+    assert (record["configs"], record["most_registers"]) == (3, 255)
+
+
 def test_counted_loads_are_beside_modelled_ones(frame: pd.DataFrame) -> None:
     counted, *modelled = _records(tab_tile_loads(Material(frame)))
     assert (counted["device"], counted["evidence"]) == ("NVIDIA H200 SXM", "modelled and measured")

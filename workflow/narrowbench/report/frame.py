@@ -72,7 +72,7 @@ _COLUMNS = {
     "compile_s": _REAL,
     **dict.fromkeys(("hbm_read_bytes", "hbm_write_bytes", "l2_read_bytes", "l2_hit_share", "tensor_share"), _REAL),
     **dict.fromkeys(("git_commit", "sources_sha256", "environment_sha256", "versions", "utc_time", "command"), _TEXT),
-    **dict.fromkeys(("device_uuid_hash", "host_hash"), _TEXT),
+    **dict.fromkeys(("kernel_sha256", "device_uuid_hash", "host_hash"), _TEXT),
     "git_dirty": _TRUTH,
     "window_s": _REAL,
     "repeat": _WHOLE,

@@ -32,7 +32,7 @@ def table(material: Material) -> Table:
     frame = material.origin("record")
     lines = frame[frame.kind == "space"]
     rows = [
-        _row(material, of_one)
+        _row(material, _of_newest_code(of_one))
         for kernel in in_legend_order(lines.kernel)
         for _, of_one in lines[lines.kernel == kernel].groupby(["device", "m", "n", "k"])
     ]
@@ -42,6 +42,13 @@ def table(material: Material) -> Table:
         "by a rule of the kernel or of the compiler, failed: with a fault of the compiler."
     )
     return Table("The kernels' whole search spaces, compiled", columns, rows, note)
+
+
+def _of_newest_code(lines: pd.DataFrame) -> pd.DataFrame:
+    """Configs of the kernel's code as it was compiled last: the space of older code may have been cut otherwise."""
+    codes = lines.kernel_sha256.fillna("")
+    newest: pd.DataFrame = lines[codes == codes[lines.utc_time.sort_values().index[-1]]]
+    return newest
 
 
 def _row(material: Material, lines: pd.DataFrame) -> list[Any]:
