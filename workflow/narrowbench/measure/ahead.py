@@ -114,15 +114,11 @@ def _begin(environment: dict[str, str]) -> None:
 
 
 def _target_of(device: LocalDevice) -> str:
-    for name, target in TARGETS.items():
-        if isinstance(target, GpuTarget) and target.kind == device.kind:
-            return name
-    raise UnsupportedError(
-        "compiling in processes",
-        {"device": device.kind},
-        f"is none of the GPUs that can be compiled for without them ({', '.join(t.kind for t in TARGETS.values())})",
-        "compile on threads",
-    )
+    names = {target.kind: name for name, target in TARGETS.items() if isinstance(target, GpuTarget)}
+    if device.kind not in names:
+        rule = f"is none of the GPUs that can be compiled for without them ({', '.join(names)})"
+        raise UnsupportedError("compiling in processes", {"device": device.kind}, rule, "compile on threads")
+    return names[device.kind]
 
 
 def _compiled_here(kernel: Any, problem: GemmProblem, config: Any, device: LocalDevice) -> Callable[..., Any]:
