@@ -4,12 +4,13 @@ import dataclasses
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.gemm.operands import quantized
 
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.formats.quantize import dequantize, quantize
+from narrowgemm.formats import reference
+from narrowgemm.formats.quantize import as_quantized
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _blackwell_plan, _blackwell_tcgen05, _mosaic_gpu
 from narrowgemm.gemm._blackwell_plan import Config, plan
@@ -27,11 +28,8 @@ def interpreted(kernel: str, problem: GemmProblem, config: Config) -> tuple[np.n
     random = np.random.default_rng(0)
 
     def operand(rows: int, format_name: str) -> tuple[Any, np.ndarray]:
-        values = jnp.asarray(random.standard_normal((rows, problem.k)), jnp.float32)
-        if format_name == "bf16":
-            return values.astype(jnp.bfloat16), np.asarray(values.astype(jnp.bfloat16), np.float64)
-        quantised = quantize(values, format_name)
-        return quantised, np.asarray(dequantize(quantised), np.float64)
+        made = quantized(random.standard_normal((rows, problem.k)), format_name)
+        return made, reference.dequantize(as_quantized(made))
 
     a, a_exact = operand(problem.m, problem.a_format)
     b, b_exact = operand(problem.n, problem.b_format)

@@ -8,11 +8,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.gemm.operands import quantized
 
 import narrowgemm
 from narrowgemm import Epilogue, aot
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.formats.quantize import quantize
 from narrowgemm.gemm import _mosaic_gpu, _wgmma_epilogue, api, oracle
 from narrowgemm.gemm import epilogue as epilogues
 from narrowgemm.gemm._hopper_space import Config
@@ -24,11 +24,8 @@ PROBLEM = GemmProblem(130, 144, 160, "fp8_e4m3", "fp8_e4m3")
 
 
 def operands(problem: GemmProblem) -> tuple[Any, Any]:
-    keys = jax.random.split(jax.random.key(problem.m))
-    values = (jax.random.normal(key, (rows, problem.k)) for key, rows in zip(keys, (problem.m, problem.n), strict=True))
-    return tuple(
-        x.astype(jnp.bfloat16) if problem.a_format == "bf16" else quantize(x, problem.a_format) for x in values
-    )
+    random = np.random.default_rng(problem.m)
+    return tuple(quantized(random.normal(size=(rows, problem.k)), problem.a_format) for rows in (problem.m, problem.n))
 
 
 def epilogue(problem: GemmProblem, name: str, residual: Any = jnp.bfloat16) -> Epilogue:

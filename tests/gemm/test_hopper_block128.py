@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.gemm.operands import quantized
 
 from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.formats.quantize import quantize
 from narrowgemm.gemm import _mosaic_gpu, _wgmma_promote, api, oracle
 from narrowgemm.gemm._hopper import REGISTERS
 from narrowgemm.gemm._hopper_block128_space import Config, grain
@@ -31,7 +31,7 @@ def _operands(m: int, n: int, k: int) -> tuple[Any, Any]:
     """Blocks whose scales differ by powers of two up to 2^12, so that no scale can stand in for another."""
     rng = np.random.default_rng(m * n + k)
     return tuple(
-        quantize((rng.normal(size=(rows, k)) * 2.0 ** rng.integers(-6, 7, (rows, k))).astype(np.float32), name)
+        quantized(rng.normal(size=(rows, k)) * 2.0 ** rng.integers(-6, 7, (rows, k)), name)
         for rows, name in zip((m, n), FORMATS, strict=True)
     )
 

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.gemm.operands import quantized
 from tests.gemm.test_weight_widening import QUAD, ROW, THREAD, WORDS
 
 import narrowgemm
@@ -214,10 +215,7 @@ def test_copies_barriers_and_stores_give_the_product_without_races(
     kernel.check(problem, config)
     random = np.random.default_rng(0)
     a, b = (random.normal(size=(rows, k)).astype(np.float32) for rows in (m, n))
-    qa, qb = (
-        narrowgemm.quantize(a, "fp8_e4m3"),
-        narrowgemm.quantize(b * np.exp2(np.arange(n) % 9 - 4)[:, None].astype("f4"), fmt),
-    )
+    qa, qb = quantized(a, "fp8_e4m3"), quantized(b * np.exp2(np.arange(n) % 9 - 4)[:, None].astype("f4"), fmt)
     run = jax.jit(lambda a, b: kernel.matmul(a, b, config, out, interpret=True))
     error, _ = oracle.errors(run(qa, kernel.prepared(qb)), oracle.exact(qa, qb))
     assert error < {"f32": 1e-6, "bf16": 2.0**-8, "fp8_e4m3": 2.0**-4}[out]
@@ -227,9 +225,9 @@ def test_copies_barriers_and_stores_give_the_product_without_races(
 @pytest.mark.parametrize(("scale", "of_a"), [(254, -40), (254, -100), (14, -3), (14, 60), (127, -100)])
 def test_a_result_that_fp32_holds_is_right_however_far_its_factors_are(scale: int, of_a: int) -> None:
     random = np.random.default_rng(0)
-    a = narrowgemm.quantize(random.normal(size=(5, 64)).astype(np.float32), "fp8_e4m3")
+    a = quantized(random.normal(size=(5, 64)), "fp8_e4m3")
     a = replace(a, tensor_scale=jnp.float32(2.0**of_a))
-    b = narrowgemm.quantize(random.normal(size=(64, 64)).astype(np.float32), "mxfp4")
+    b = quantized(random.normal(size=(64, 64)), "mxfp4")
     b = replace(b, scales=jnp.full_like(b.scales, jax.lax.bitcast_convert_type(jnp.uint8(scale), b.scales.dtype)))
     run = jax.jit(lambda a, b: KERNEL.matmul(a, b, Config(8, 2), "f32", interpret=True))
     error, _ = oracle.errors(run(a, KERNEL.prepared(b)), oracle.exact(a, b))

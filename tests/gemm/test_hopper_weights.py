@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.gemm.operands import quantized
 
 import narrowgemm
 from narrowgemm.aot import CompileCase, MachineCode, compile_many
@@ -95,8 +96,7 @@ def test_copies_barriers_and_stores_give_the_product_without_races(
     kernel.check(problem, config)
     random = np.random.default_rng(0)
     a, b = (random.normal(size=(rows, k)).astype(np.float32) for rows in (m, n))
-    qa = jnp.asarray(a, jnp.bfloat16) if problem.a_format == "bf16" else narrowgemm.quantize(a, problem.a_format)
-    qb = narrowgemm.quantize(b, b_format)
+    qa, qb = quantized(a, problem.a_format), quantized(b, b_format)
     run = jax.jit(lambda a, b: kernel.matmul(a, b, config, "f32", interpret=True))
     error, _ = oracle.errors(np.asarray(run(qa, kernel.prepared(qb))), oracle.exact(qa, qb))
     assert error < 1e-6

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.gemm.operands import drawn
 
 from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.formats.quantize import quantize
 from narrowgemm.gemm import _mosaic_gpu, oracle
 from narrowgemm.gemm._hopper_space import Config
 from narrowgemm.gemm.registry import kernel_named
@@ -19,12 +19,7 @@ SMALL = Config(tile_m=128, tile_n=128, stages=2)
 
 
 def _operands(m: int, n: int, k: int, a_format: str, b_format: str) -> tuple[object, object]:
-    keys = jax.random.split(jax.random.key(m * n + k))
-    values = (jax.random.normal(key, (rows, k)) for key, rows in zip(keys, (m, n), strict=True))
-    return tuple(
-        x.astype(jnp.bfloat16) if name == "bf16" else quantize(x, name)
-        for x, name in zip(values, (a_format, b_format), strict=True)
-    )
+    return drawn(a_format, m, k, seed=m * n + k), drawn(b_format, n, k, seed=m * n + k + 1)
 
 
 def _check(kernel: str, problem: GemmProblem, config: Config) -> None:

@@ -9,11 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.gemm.operands import drawn
 
 import narrowgemm
 from narrowgemm import aot
 from narrowgemm.errors import UnsupportedError
-from narrowgemm.formats.quantize import as_quantized, dequantize, quantize
+from narrowgemm.formats import reference
+from narrowgemm.formats.quantize import as_quantized
 from narrowgemm.formats.stack import as_stack, dequantized
 from narrowgemm.gemm import _hopper_many, _mosaic_gpu, oracle
 from narrowgemm.gemm._hopper_space import Config
@@ -25,16 +27,12 @@ FP8, BF16 = "hopper_wgmma_fp8", "hopper_wgmma_bf16"
 
 
 def operand(fmt: str, *shape: int) -> Any:
-    values = jax.random.normal(jax.random.key(sum(shape)), shape)
-    if fmt == "bf16":
-        return values.astype(jnp.bfloat16)
-    quantized = lambda x: quantize(x, fmt)  # noqa: E731 (what `vmap` takes)
-    return quantized(values) if len(shape) == 2 else jax.vmap(quantized)(values)
+    return drawn(fmt, *shape, seed=sum(shape))
 
 
 def exact_groups(a: Any, b: Any, sizes: Any) -> np.ndarray:
     """The product of each group in float64, zeros beyond the last."""
-    rows, weights = np.asarray(dequantize(as_quantized(a)), np.float64), dequantized(as_stack("b", b))
+    rows, weights = reference.dequantize(as_quantized(a)), dequantized(as_stack("b", b))
     exact, start = np.zeros((rows.shape[0], weights.shape[1])), 0
     for group, size in enumerate(np.asarray(sizes)):
         exact[start : start + size] = rows[start : start + size] @ weights[group].T
