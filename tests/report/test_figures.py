@@ -62,7 +62,7 @@ def test_a_figure_without_rows_says_so(
 
 def test_alone_in_another_process_a_figure_is_the_same_bytes(stored: dict[str, Path], tmp_path: Path) -> None:
     here, there = tmp_path / "here", tmp_path / "there"
-    draw(["fig_roofline", "fig_accuracy_by_format"], stored["full"], here)
+    draw(["fig_energy_per_flop", "fig_accuracy_by_format"], stored["full"], here)
     code = (
         "import sys; from pathlib import Path; from narrowbench.report.catalogue import draw; "
         "draw(['fig_accuracy_by_format'], Path(sys.argv[1]), Path(sys.argv[2]))"
@@ -75,7 +75,7 @@ def test_alone_in_another_process_a_figure_is_the_same_bytes(stored: dict[str, P
 
 
 def test_figures_shared_among_processes_are_the_same_bytes(stored: dict[str, Path], tmp_path: Path) -> None:
-    stems = ["fig_accuracy_by_format", "fig_devices_roofline", "fig_energy_per_flop"]
+    stems = ["fig_energy_model_check", "fig_window_length", "fig_energy_per_flop"]
     alone = draw(stems, stored["full"], tmp_path / "alone")
     shared = draw(stems, stored["full"], tmp_path / "shared", processes=2)
     assert {path.name: path.read_bytes() for path in shared} == {path.name: path.read_bytes() for path in alone}
