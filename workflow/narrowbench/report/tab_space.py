@@ -38,8 +38,9 @@ def table(material: Material) -> Table:
     ]
     note = (
         "Evidence: compiled. Nothing here was run. Every config that a kernel offers at that shape; resources and "
-        "instructions are those of the machine code, the time is that of one process, all configs together. Refused: "
-        "by a rule of the kernel or of the compiler, failed: with a fault of the compiler."
+        "instructions are those of the machine code, the time is that of one process, all configs together, on a "
+        "machine that did other things too. Refused: by a rule of the kernel or of the compiler, failed: with a fault "
+        "of the compiler."
     )
     return Table("The kernels' whole search spaces, compiled", columns, rows, note)
 
