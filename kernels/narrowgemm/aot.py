@@ -241,8 +241,7 @@ def _compile(case: CompileCase) -> MachineCode:
     check_formats(kernel, case.problem)
     gemm, given, config = (_one_product if case.products == "one" else _many_products)(case, kernel)
     device = device_of(target)
-    sharding = jax.sharding.SingleDeviceSharding(device)
-    given = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), given)
+    given = abstract_on(device, given)
     dump = Path(os.environ[_DUMP])
     for left_by_the_case_before in dump.iterdir():
         left_by_the_case_before.unlink()
@@ -343,6 +342,14 @@ def device_of(target: Target) -> Any:
         return topologies.get_topology_desc(target.topology, platform="tpu").devices[0]
     topology = topologies.get_topology_desc(platform="cuda", target_config=target.description, topology="1x1x1")
     return topology.devices[0]
+
+
+def abstract_on(device: Any, operands: Any) -> Any:
+    """The operands, arrays or abstract ones, as abstract arrays on a device that `device_of` gave."""
+    import jax
+
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), operands)
 
 
 def _operand(rows: int, k: int, format_name: str, count: int | None = None) -> Any:

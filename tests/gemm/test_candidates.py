@@ -29,16 +29,9 @@ _SPACES: dict[str, dict[str, tuple[object, ...]]] = {
         "cluster_m": (1, 2),
     },
     "hopper_weights": {"tile_m": (8, 16, 64, 128), "stages": (1, 8), "splits": (1, 2, 16)},
-    "hopper_wgmma_w4a8_folded": {
+    "hopper_folded": {
         "tile_m": (8, 16, 64, 128, 256),
-        "stages": (2, 4),
-        "splits": (1, 2, 8),
-        "cluster_n": (1, 2),
-        "tile_n": (64, 96, 128),
-    },
-    "hopper_wgmma_w6a8_folded": {
-        "tile_m": (8, 16, 64, 128, 256),
-        "stages": (2, 3),
+        "stages": (2, 3, 4),
         "splits": (1, 2, 8),
         "cluster_n": (1, 2),
         "tile_n": (64, 96, 128),
@@ -63,9 +56,9 @@ def _on_blackwell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _space(kernel: Kernel) -> Iterator[Any]:
-    splits = "hopper_decode" if kernel.max_m else "hopper_weights"
-    alike = splits if "splits" in kernel.config_type.__dataclass_fields__ else kernel.arch
-    space = _SPACES[kernel.name if kernel.name in _SPACES else alike]
+    few_rows = "hopper_decode" if kernel.max_m else "hopper_weights"
+    splits = "hopper_folded" if kernel.name.endswith("_folded") else few_rows
+    space = _SPACES[splits if "splits" in kernel.config_type.__dataclass_fields__ else kernel.arch]
     for values in itertools.product(*space.values()):
         yield kernel.config_type(**dict(zip(space, values, strict=True)))
 

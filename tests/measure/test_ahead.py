@@ -44,10 +44,10 @@ def test_what_one_process_compiled_another_loads_and_runs() -> None:
 
 def test_processes_hand_back_machine_code_for_a_gpu_that_they_do_not_have(h200: LocalDevice) -> None:
     kernel = kernel_named("hopper_wgmma_fp8")
-    config = kernel.candidates(FP8)[0]
+    config, operands = kernel.candidates(FP8)[0], launch_shapes(kernel, FP8)
     with compilers(h200, 1, 2) as side_by_side:
-        good = side_by_side.begin(kernel, FP8, config, h200)
-        refused = side_by_side.begin(kernel, FP8, replace(config, tile_m=100), h200)
+        good = side_by_side.begin(kernel, config, "bf16", operands, h200.platform)
+        refused = side_by_side.begin(kernel, replace(config, tile_m=100), "bf16", operands, h200.platform)
         wait_for([good, refused])
     assert side_by_side.at_once == 2
     assert b"\x7fELF" in good.future.result()
@@ -62,7 +62,8 @@ def test_processes_hand_back_machine_code_for_a_gpu_that_they_do_not_have(h200: 
 def test_a_process_that_dies_is_told_and_ends_the_search(h200: LocalDevice) -> None:
     kernel = kernel_named("hopper_wgmma_fp8")
     with compilers(h200, 1, 1) as side_by_side:
-        pending = side_by_side.begin(kernel, FP8, kernel.candidates(FP8)[0], h200)
+        config, operands = kernel.candidates(FP8)[0], launch_shapes(kernel, FP8)
+        pending = side_by_side.begin(kernel, config, "bf16", operands, h200.platform)
         (process,) = side_by_side.pool._processes.values()  # type: ignore[attr-defined]
         os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(BrokenProcessPool):
@@ -78,9 +79,10 @@ def test_a_kind_that_cannot_be_compiled_for_elsewhere_is_refused(cpu: LocalDevic
 def test_threads_give_the_function_and_keep_it(cpu: LocalDevice) -> None:
     kernel, problem = kernel_named("xla_dot_f32"), GemmProblem(8, 16, 32, "f32", "f32", "f32")
     with compilers(cpu, 2) as by_threads:
-        pending = by_threads.begin(kernel, problem, kernel.candidates(problem)[0], cpu)
+        operands = launch_shapes(kernel, problem)
+        pending = by_threads.begin(kernel, kernel.candidates(problem)[0], "f32", operands, cpu.platform)
         wait_for([pending])
     assert (by_threads.at_once, pending.function) == (2, pending.function)
     a, b = np.ones((8, 32), np.float32), np.ones((16, 32), np.float32)
-    leaves = [a if leaf.shape == a.shape else b for leaf in jax.tree.leaves(launch_shapes(kernel, problem))]
+    leaves = [a if leaf.shape == a.shape else b for leaf in jax.tree.leaves(operands)]
     np.testing.assert_array_equal(pending.function(*leaves), np.full((8, 16), 32.0))

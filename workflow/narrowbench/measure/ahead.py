@@ -15,13 +15,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from multiprocessing import get_context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from narrowbench.measure.devices import LocalDevice
-from narrowgemm.aot import device_of, environment_for
+from narrowgemm.aot import abstract_on, device_of, environment_for
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.problem import GemmProblem
 from narrowgemm.targets import TARGETS, GpuTarget, target_named
+
+if TYPE_CHECKING:
+    from narrowbench.measure.launches import Platform
 
 
 class Pending:
@@ -45,12 +48,15 @@ class Compilers:
     at_once: int
     target: str | None
 
-    def begin(self, kernel: Any, problem: GemmProblem, config: Any, device: LocalDevice) -> Pending:
-        """A launch of `kernel` on plain arrays, the leaves of operands as `launch_shapes` has them."""
+    def begin(
+        self, kernel: Any, config: Any, out_format: str, operands: tuple[Any, ...], platform: "Platform"
+    ) -> Pending:
+        """A launch of `kernel` on plain arrays, the leaves of `operands`, which are abstract."""
         if self.target is not None:
-            future = self.pool.submit(_compiled_elsewhere, kernel.name, problem, config, self.target)
-            return Pending(future, lambda payload: loaded(payload, launch_shapes(kernel, problem)))
-        return Pending(self.pool.submit(_compiled_here, kernel, problem, config, device), lambda function: function)
+            elsewhere = self.pool.submit(_compiled_elsewhere, kernel.name, config, out_format, operands, self.target)
+            return Pending(elsewhere, lambda payload: loaded(payload, operands))
+        here = self.pool.submit(_compiled_here, kernel, config, out_format, operands, platform)
+        return Pending(here, lambda function: function)
 
 
 @contextmanager
@@ -121,26 +127,22 @@ def _target_of(device: LocalDevice) -> str:
     return names[device.kind]
 
 
-def _compiled_here(kernel: Any, problem: GemmProblem, config: Any, device: LocalDevice) -> Callable[..., Any]:
+def _compiled_here(
+    kernel: Any, config: Any, out_format: str, operands: Any, platform: "Platform"
+) -> Callable[..., Any]:
     from narrowbench.measure.gemm import launch_of
     from narrowbench.measure.launches import compile_launch
 
-    launch = launch_of(kernel, config, problem.out_format)
-    return compile_launch(launch, launch_shapes(kernel, problem), device.platform)
+    return compile_launch(launch_of(kernel, config, out_format), operands, platform)
 
 
-def _compiled_elsewhere(kernel_name: str, problem: GemmProblem, config: Any, target: str) -> bytes:
+def _compiled_elsewhere(kernel_name: str, config: Any, out_format: str, operands: Any, target: str) -> bytes:
     """In a process of its own, with the environment of `environment_for`."""
     import jax
 
-    from narrowbench.measure.gemm import launch_of
-    from narrowbench.measure.launches import compile_launch
     from narrowgemm.gemm.registry import kernel_named
 
-    kernel, device = kernel_named(kernel_name), device_of(target_named(target))
-    sharding = jax.sharding.SingleDeviceSharding(device)
-    operands = jax.tree.map(
-        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), launch_shapes(kernel, problem)
-    )
+    device = device_of(target_named(target))
     with jax.default_device(device):
-        return serialised(compile_launch(launch_of(kernel, config, problem.out_format), operands, "cuda"))
+        placed = abstract_on(device, operands)
+        return serialised(_compiled_here(kernel_named(kernel_name), config, out_format, placed, "cuda"))

@@ -145,7 +145,7 @@ def device_s_of_launch(
     kept = records[unmeasured * each :]
     total_s = sum(record.device_s for record in kept)
     shared = {name for name, count in Counter(names[:each]).items() if count % launches_per_call}
-    shared_s = sum(record.device_s for record, name in zip(kept, names, strict=False) if name in shared)
+    shared_s = sum(record.device_s for record, name in zip(kept, names[-len(kept) :], strict=True) if name in shared)
     if shared_s > _MOST_SHARED * total_s:
         raise TimerError(
             f"a call of {launches_per_call} launches shows {_counted(names[:each])}: what they share takes "

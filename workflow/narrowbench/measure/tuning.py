@@ -24,7 +24,7 @@ import numpy as np
 
 from narrowbench.config import Protocol, single_shapes
 from narrowbench.measure.accuracy import WrongResultError, check
-from narrowbench.measure.ahead import Compilers, compilers, wait_for
+from narrowbench.measure.ahead import Compilers, compilers, launch_shapes, wait_for
 from narrowbench.measure.bench import Bench, open_bench
 from narrowbench.measure.devices import LocalDevice
 from narrowbench.measure.gemm import Prepared, admitted, compiled_of, launch_of, prepared_sets
@@ -183,8 +183,9 @@ def _searched(case: TuningCase, means: _Means, bench: Bench, trials: list[Trial]
     kernel, problem, settings = kernel_named(case.kernel), case.problem, bench.protocol.tuning
     platform = bench.device.platform
     sizes = admitted(kernel, problem, "rotated", bench)
+    operands = launch_shapes(kernel, problem)
     compiling = {
-        config: means.compilers.begin(kernel, problem, config, bench.device)
+        config: means.compilers.begin(kernel, config, case.out_format, operands, platform)
         for config in kernel.candidates(problem)[: case.top]
     }
     if kernel.arch == "any":
