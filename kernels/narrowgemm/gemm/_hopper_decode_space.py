@@ -1,5 +1,6 @@
 """The choices of the Hopper decode kernel: what a config is, which are admitted, and which are worth trying first."""
 
+import functools
 import itertools
 import math
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
+from narrowgemm.gemm._pruning import worth_trying
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, round_up
 
@@ -22,8 +24,8 @@ BOX_K = 128
 #: Weight rows of a block's tile: those of one consumer, or one or two wgmmas of each of two; three spill at 128 rows
 #: of A.
 TILES_N = (64, 128, 256)
-#: K bytes of a stage: one or two boxes.
-TILES_K = (128, 256)
+#: K bytes of a stage: one, two or four boxes.
+TILES_K = (128, 256, 512)
 #: Parts of K, which are the blocks of a cluster: powers of two up to the largest cluster of every Hopper.
 SPLITS = (1, 2, 4, 8)
 #: Parts of K of the tiles of the last wave alone.
@@ -114,7 +116,7 @@ def check_shape(kernel: str, problem: GemmProblem) -> None:
 
 
 def candidates_decode(kernel: str, problem: GemmProblem) -> list[Config]:
-    """Every admitted config of the search space, quickest by a rough estimate first.
+    """The admitted configs of the search space that are worth trying, quickest by a rough estimate first.
 
     Raises UnsupportedError for a shape that no config does.
     """
@@ -122,6 +124,8 @@ def candidates_decode(kernel: str, problem: GemmProblem) -> list[Config]:
     tile_m = round_up(problem.m, 8)
     found = []
     for tile_n, tile_k in itertools.product(TILES_N, TILES_K):
+        if tile_k > _MOST_K_OF_MANY and tile_n > WGMMA_ROWS:
+            continue  # two or three stages are too few
         # With less than a wave of whole tiles a tail is all there is, and divided as `splits` has it.
         has_waves = ceil_div(problem.n, tile_n) > _CLUSTERS[1]
         for splits, tail_splits in (*((splits, 1) for splits in SPLITS), *([(1, 2)] if has_waves else [])):
@@ -129,12 +133,7 @@ def candidates_decode(kernel: str, problem: GemmProblem) -> list[Config]:
             config = Config(tile_m, tile_n, tile_k, stages, splits, tail_splits)
             if is_admitted(check_decode, kernel, problem, config):
                 found.append(config)
-    return sorted(found, key=lambda config: (_is_untimed(config), _estimated_cycles(problem, config)))
-
-
-def _is_untimed(config: Config) -> bool:
-    """Whether it has a choice that was never run on a GPU: it comes behind those that were."""
-    return config.tile_n == WGMMA_ROWS or config.tail_splits > 1
+    return worth_trying(found, functools.partial(_estimated_cycles, problem))
 
 
 def steps_of_part(part: Any, splits: int, k_steps: int) -> tuple[Any, Any]:
@@ -180,23 +179,25 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     return min(MAX_STAGES, most)
 
 
-#: The memory's 4.19 TB/s at 1.7 GHz.
-_MEMORY_BYTES_PER_CYCLE = 2440
-#: What one multiprocessor takes: 23 to 31 on 64 of them.
-_BYTES_PER_CYCLE = 30
+#: Elements of K of a stage of two consumers.
+_MOST_K_OF_MANY = 256
+#: The memory's 4.53 TB/s at 1.75 GHz, and less where a row's bytes of a stage are 128: fitted, as all that follows, to
+#: 117 times of 13 shapes on an H200 (docs/performance/hopper_wgmma_fp8_decode.md), half of them within 3 %.
+_MEMORY_BYTES_PER_CYCLE, _SHORT_ROWS = 2590, 0.96
+#: What one multiprocessor takes.
+_BYTES_PER_CYCLE = 45
 #: From the request for a stage to its first byte. A stage is given back when the next one has come, so one less than
-#: there are is on its way: fitted to configs of two and three stages on an H200
-#: (docs/performance/hopper_wgmma_fp8_decode.md).
-_LATENCY_CYCLES = 1500
-#: What reading A again from the L2 costs, of what a byte of memory costs: two points of a first kernel, M = 16 and 64.
-_A_SHARE = 0.25
+#: there are is on its way.
+_LATENCY_CYCLES = 1600
+#: What reading A again from the L2 costs, of what a byte of memory costs.
+_A_SHARE = 0.055
 #: Clusters that run at once, by their size. On an H200 32 of four took two waves: some group of multiprocessors has a
-#: few that make no whole cluster; eight were not tried.
+#: few that make no whole cluster; of eight ten seem to.
 _CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 10}
-#: Not measured, of the same order as for the dense kernels.
-_EPILOGUE_ELEMENTS_PER_CYCLE = 18
-_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1000, 20  # the cycles for each doubling of the cluster
-_START_CYCLES = 2500  # of a cluster that waits for another to end: nothing is fetched ahead for it
+_EPILOGUE_ELEMENTS_PER_CYCLE = 18  # not measured, of the same order as for the dense kernels
+_CYCLES_PER_TILE, _LAUNCH_CYCLES = 600, 4200
+_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 850, 6.5  # the cycles for each doubling of the cluster
+_START_CYCLES = 2800  # of a cluster that waits for another to end: nothing is fetched ahead for it
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
@@ -205,12 +206,13 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     tail = tail_tiles(tiles, config.parts, _CLUSTERS[1]) if config.tail_splits > 1 else 0
     waves = ceil_div(tiles - tail, _CLUSTERS[config.splits]) + (tail > 0) / config.tail_splits
     steps = ceil_div(ceil_div(problem.k, config.tile_k), config.splits)
-    memory = problem.k * (problem.n + _A_SHARE * tiles * config.tile_m) / _MEMORY_BYTES_PER_CYCLE
+    rate = _MEMORY_BYTES_PER_CYCLE * (_SHORT_ROWS if config.tile_k == BOX_K else 1)
+    memory = problem.k * (problem.n + _A_SHARE * tiles * config.tile_m) / rate
     arriving = _stage_bytes(config) / _BYTES_PER_CYCLE
     busiest = waves * steps * max(arriving, (_LATENCY_CYCLES + arriving) / (config.stages - 1))
-    end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE
+    end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
     if config.parts > 1:
         end += math.log2(config.parts) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
     if config.splits > 1:
         end += (waves - 1) * _START_CYCLES
-    return max(memory, busiest) + end
+    return max(memory, busiest) + end + _LAUNCH_CYCLES

@@ -1,5 +1,7 @@
 """The choices of the Hopper kernels with folded weights: what a config is, which are admitted and worth trying."""
 
+import functools
+import itertools
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +12,7 @@ from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
+from narrowgemm.gemm._pruning import worth_trying
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, raster
 
@@ -31,12 +34,15 @@ BAND_ROWS = 2048
 _SMS = 132
 #: Rows of A from which on sharing them is tried: below, weights are most of what is loaded.
 _LEAST_SHARED = 64
-#: Enough for what is on its way from memory. More were slower: blocks that ask far ahead get in each other's way.
-_FEW_STAGES = 8
-#: As many bytes on their way in stages of 64 rows of B.
-_MANY_STAGES = 16
-#: Rows of A up to which tiles of 64 rows of B are tried: with more, A is most of what they load.
-_MOST_ALONE = 64
+#: Rows of B of a tile and pairs of consumers -> stages that are tried, or as many as fit. Eight of 128 rows are enough
+#: for what is on its way from memory, and with one pair more were slower: blocks that ask far ahead get in each other's
+#: way. Two pairs halve what each finds, and 64 rows the bytes of a stage.
+_DEPTHS = {
+    (CONSUMERS * TILE_ROWS, 1): (8, MAX_STAGES),
+    (CONSUMERS * TILE_ROWS, 2): (8, 12, 16),
+    (TILE_ROWS, 1): (8, 16),
+    (TILE_ROWS, 2): (12, 16, MAX_STAGES),
+}
 _TILES_M = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 
 
@@ -106,36 +112,25 @@ def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
 
 
 def candidates_folded(kernel: str, problem: GemmProblem) -> list[Config]:
-    """Every admitted config of the search space, quickest by a rough estimate first, and last what no GPU has run.
+    """The admitted configs of the search space that are worth trying, quickest by a rough estimate first.
 
     Raises the UnsupportedError of the smallest config where none is admitted, for then the problem itself is at fault.
     """
     found = []
-    for tile_m in _TILES_M:
+    for narrower, tile_m in itertools.pairwise((0, *_TILES_M)):
+        if narrower >= problem.m:
+            break  # that one holds all rows
         for splits, cluster_n in (*((splits, 1) for splits in SPLITS), (1, 2)):
             if cluster_n > 1 and (problem.n <= Config.tile_n or tile_m < _LEAST_SHARED):
                 continue
-            fitting = _stages_that_fit(problem, Config(tile_m, 1, splits))
-            configs = [Config(tile_m, stages, splits, cluster_n) for stages in {fitting, min(fitting, _FEW_STAGES)}]
-            configs.append(Config(tile_m, _FEW_STAGES, splits, cluster_n, pairs=2))
-            if tile_m <= _MOST_ALONE and cluster_n == 1:
-                configs += [_alone(problem, tile_m, splits, pairs) for pairs in (1, 2)]
-            found += [config for config in configs if is_admitted(check_folded, kernel, problem, config)]
+            for (tile_n, pairs), depths in _DEPTHS.items():
+                config, unit = Config(tile_m, 1, splits, cluster_n, pairs, tile_n), 4 if pairs > 1 else 1
+                fitting = _stages_that_fit(problem, config) // unit * unit
+                configs = [replace(config, stages=stages) for stages in sorted({min(fitting, most) for most in depths})]
+                found += [config for config in configs if is_admitted(check_folded, kernel, problem, config)]
     if not found:
         check_folded(kernel, problem, Config(tile_m=8, stages=MIN_STAGES))
-    return sorted(found, key=lambda config: (_is_untimed(config), _estimated_cycles(problem, config), config.stages))
-
-
-def _alone(problem: GemmProblem, tile_m: int, splits: int, pairs: int) -> Config:
-    """With tiles of 64 rows of B, in as many stages as are worth it."""
-    config = Config(tile_m, 1, splits, pairs=pairs, tile_n=TILE_ROWS)
-    stages = min(_MANY_STAGES, _stages_that_fit(problem, config))
-    return replace(config, stages=max(4, stages // 4 * 4))
-
-
-def _is_untimed(config: Config) -> bool:
-    """Whether it has a choice that was never run on a GPU: it comes behind those that were."""
-    return config.pairs > 1 or config.tile_n == TILE_ROWS
+    return worth_trying(found, functools.partial(_estimated_cycles, problem))
 
 
 def place_of(index: Any, tiles: tuple[int, int], tile_m: int) -> tuple[Any, Any]:
@@ -192,39 +187,44 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed) // stage)
 
 
-#: The memory's 4.19 TB/s at 1.7 GHz, and a multiprocessor's share of it where fewer are at work, and of the L2.
-_MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2440, 30, 58
-#: Of a step: what a consumer takes for its barrier, words, widening and wgmmas, one after the other, and more for each
-#: row of A. Fitted for FP4, with what a launch and sending the sums take, to 47 times on an H200
-#: (docs/performance/hopper_wgmma_w4a8_folded.md); for FP6 two cycles more for each instruction more, and not measured
-#: yet.
-_STEP_CYCLES, _STEP_CYCLES_PER_ROW = {"mxfp4": 470, "mxfp6_e3m2": 560, "mxfp6_e2m3": 620}, 2
-_LATENCY_CYCLES = 1500  # from the request for a stage to its first byte
+#: The memory's 4.15 TB/s at 1.75 GHz, and a multiprocessor's share of it where fewer are at work, and of the L2. These
+#: and the next three lines are fitted to 84 times on an H200 (docs/performance/hopper_wgmma_w4a8_folded.md), half of
+#: them within 2 %.
+_MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2370, 75, 47
+#: Of a step: what two consumers take to widen it, and more for each row of A; two pairs take no less. One alone takes
+#: a part of it.
+_STEP_CYCLES, _STEP_CYCLES_PER_ROW, _ALONE = {"mxfp4": 390, "mxfp6_e3m2": 500, "mxfp6_e2m3": 640}, 2.4, 0.68
+_LATENCY_CYCLES = 1600  # from the request for a stage to its first byte
+_CYCLES_PER_TILE, _LAUNCH_CYCLES, _EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1900, 3500, 1250, 20
 _CYCLES_PER_LOADED_BYTE = 0.004  # of the dense kernels: what loads cost a board at its power limit
-_CYCLES_PER_TILE, _LAUNCH_CYCLES = 1500, 2500
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18
 #: Clusters that run at once, by their size, as the decode kernel has them.
 _CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 10}
-_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 2000, 20
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
-    """Cycles of the whole grid: of all weights through the memory, or of the busiest block's steps; and of ends."""
+    """Cycles of the whole grid: of full waves, of a last one, which has the memory for itself, and of their ends."""
     tiles_m = ceil_div(problem.m, config.tile_m)
-    tiles_n = ceil_div(problem.n, config.tile_n * config.cluster_n) * config.cluster_n
-    waves = ceil_div(tiles_m * tiles_n, _CLUSTERS[config.splits])
-    weights = _weight_bytes(problem.b_format, config)
-    loaded = weights + config.tile_m * TILE_K // config.cluster_n
-    k_steps = ceil_div(problem.k, TILE_K)
-    arriving = max(weights / _BYTES_PER_CYCLE / tiles_m, loaded / _L2_BYTES_PER_CYCLE)
-    step = max(
-        config.tile_n * config.tile_m * TILE_K / 4096 + _CYCLES_PER_LOADED_BYTE * loaded,
-        _STEP_CYCLES[problem.b_format] + _STEP_CYCLES_PER_ROW * config.tile_m,
-        arriving,
-        (_LATENCY_CYCLES + arriving) / (config.stages - 1),
-    )
+    tiles = tiles_m * ceil_div(problem.n, config.tile_n * config.cluster_n) * config.cluster_n
+    at_once, k_steps = _CLUSTERS[config.splits], ceil_div(ceil_div(problem.k, TILE_K), config.splits)
+    full, last = divmod(tiles, at_once)
+    steps = full * _step_cycles(problem, config, at_once) + (_step_cycles(problem, config, last) if last else 0)
     end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
     if config.splits > 1:
         end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
-    memory = k_steps * tiles_n * weights / _MEMORY_BYTES_PER_CYCLE
-    return max(waves * ceil_div(k_steps, config.splits) * step, memory) + waves * end + _LAUNCH_CYCLES
+    return k_steps * steps + ceil_div(tiles, at_once) * end + _LAUNCH_CYCLES
+
+
+def _step_cycles(problem: GemmProblem, config: Config, tiles: int) -> float:
+    """Of a step of all of so many tiles at once, by what takes the longest: wgmma, widening, the memory or latency."""
+    tiles_m, weights = ceil_div(problem.m, config.tile_m), _weight_bytes(problem.b_format, config)
+    loaded = weights + config.tile_m * TILE_K // config.cluster_n
+    share = _MEMORY_BYTES_PER_CYCLE / (tiles * config.splits)
+    arriving = max(weights / min(_BYTES_PER_CYCLE, share) / tiles_m, loaded / _L2_BYTES_PER_CYCLE)
+    widening = _STEP_CYCLES[problem.b_format] + _STEP_CYCLES_PER_ROW * config.tile_m
+    return max(
+        config.tile_n * config.tile_m * TILE_K / 4096 + _CYCLES_PER_LOADED_BYTE * loaded,
+        widening * (1 if config.abreast > 1 else _ALONE),
+        arriving,
+        (_LATENCY_CYCLES + arriving) / (config.stages - config.pairs),
+    )
