@@ -11,7 +11,8 @@ from narrowgemm.aot import CompileCase, compile_many
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import Operand, quantize
 from narrowgemm.gemm import _mosaic_gpu, oracle
-from narrowgemm.gemm._hopper_decode_space import Config, shared_memory_bytes, steps_of_part, tail_tiles
+from narrowgemm.gemm._hopper_decode_space import Config, tail_tiles
+from narrowgemm.gemm._hopper_parts import steps_of_part
 from narrowgemm.gemm.api import first_admitted
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.problem import GemmProblem
@@ -160,19 +161,18 @@ def test_candidates_are_admitted(shape: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize(
     ("shape", "splits", "tile_n"),
     [
-        ((16, 28672, 8192), 1, 256),
-        ((16, 8192, 8192), 2, 128),
-        ((16, 8192, 28672), 2, 128),
-        ((64, 8192, 28672), 2, 128),
-        ((16, 4096, 4096), 2, 128),
+        ((64, 28672, 4096), 1, 128),
+        ((16, 4096, 4096), 1, 64),
+        ((128, 4096, 14336), 2, 64),
+        ((128, 8192, 28672), 2, 128),
     ],
 )
-def test_the_first_guess_splits_k_where_tiles_are_few(shape: tuple[int, int, int], splits: int, tile_n: int) -> None:
-    problem = GemmProblem(*shape, *E4M3)
-    first = KERNEL.candidates(problem)[0]
+def test_the_first_guess_has_narrow_tiles_and_parts_of_k_where_tiles_are_few(
+    shape: tuple[int, int, int], splits: int, tile_n: int
+) -> None:
+    first = KERNEL.candidates(GemmProblem(*shape, *E4M3))[0]
     assert (first.splits, first.tile_n) == (splits, tile_n)
-    in_flight = first.stages * (first.tile_m + first.tile_n) * first.tile_k
-    assert 100_000 < in_flight <= shared_memory_bytes(problem, first)
+    assert first.stages * (first.tile_m + first.tile_n) * first.tile_k > 100_000
 
 
 @pytest.mark.parametrize("shape", [(16, 4096, 14336), (16, 28672, 4096), (16, 57344, 8192)])

@@ -24,7 +24,8 @@ from narrowgemm.formats.spec import ELEMENTS
 from narrowgemm.gemm import _mosaic_gpu, oracle
 from narrowgemm.gemm._folded_widening import LookUps, fragments, table_of, widen
 from narrowgemm.gemm._hopper import REGISTERS
-from narrowgemm.gemm._hopper_folded_space import Config, place_of, steps_of_part, store_rows
+from narrowgemm.gemm._hopper_folded_space import Config, place_of, store_rows
+from narrowgemm.gemm._hopper_parts import steps_of_part
 from narrowgemm.gemm._words import WordOperations
 from narrowgemm.gemm.registry import Kernel, kernel_named
 from narrowgemm.problem import GemmProblem

@@ -55,10 +55,10 @@ from narrowgemm.gemm._hopper_decode_space import (
     BOX_K,
     WGMMA_ROWS,
     Config,
-    steps_of_part,
     store_columns,
     tail_tiles,
 )
+from narrowgemm.gemm._hopper_parts import steps_of_part
 from narrowgemm.tiling import ceil_div
 
 

@@ -4,13 +4,13 @@ import functools
 import itertools
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
+from narrowgemm.gemm._hopper_parts import CLUSTERS, SPLITS
 from narrowgemm.gemm._pruning import worth_trying
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, round_up
@@ -26,8 +26,6 @@ BOX_K = 128
 TILES_N = (64, 128, 256)
 #: K bytes of a stage: one, two or four boxes.
 TILES_K = (128, 256, 512)
-#: Parts of K, which are the blocks of a cluster: powers of two up to the largest cluster of every Hopper.
-SPLITS = (1, 2, 4, 8)
 #: Parts of K of the tiles of the last wave alone.
 TAIL_SPLITS = (1, 2)
 #: A stage is given back when the next one has come, so there are two; Mosaic GPU keeps the phases of a group of
@@ -101,8 +99,8 @@ def _check_tail(kernel: str, problem: GemmProblem, config: Config) -> None:
         rule = "divide K of all tiles and of the last ones"
         raise UnsupportedError(kernel, values, rule, "leave one of them at 1")
     tiles = ceil_div(problem.n, config.tile_n)
-    if not tail_tiles(tiles, config.parts, _CLUSTERS[1]):
-        rule = f"finds no last wave to divide: {tiles} tiles on {_CLUSTERS[1]} multiprocessors leave none, or too many"
+    if not tail_tiles(tiles, config.parts, CLUSTERS[1]):
+        rule = f"finds no last wave to divide: {tiles} tiles on {CLUSTERS[1]} multiprocessors leave none, or too many"
         raise UnsupportedError(kernel, values | {"tile_n": config.tile_n}, rule, "use tail_splits=1")
 
 
@@ -127,19 +125,13 @@ def candidates_decode(kernel: str, problem: GemmProblem) -> list[Config]:
         if tile_k > _MOST_K_OF_MANY and tile_n > WGMMA_ROWS:
             continue  # two or three stages are too few
         # With less than a wave of whole tiles a tail is all there is, and divided as `splits` has it.
-        has_waves = ceil_div(problem.n, tile_n) > _CLUSTERS[1]
+        has_waves = ceil_div(problem.n, tile_n) > CLUSTERS[1]
         for splits, tail_splits in (*((splits, 1) for splits in SPLITS), *([(1, 2)] if has_waves else [])):
             stages = _stages_that_fit(problem, Config(tile_m, tile_n, tile_k, 1, splits, tail_splits))
             config = Config(tile_m, tile_n, tile_k, stages, splits, tail_splits)
             if is_admitted(check_decode, kernel, problem, config):
                 found.append(config)
     return worth_trying(found, functools.partial(_estimated_cycles, problem))
-
-
-def steps_of_part(part: Any, splits: int, k_steps: int) -> tuple[Any, Any]:
-    """First K step of a part of K, and how many it has: at least one; Python, NumPy or traced integers."""
-    first = part * k_steps // splits
-    return first, (part + 1) * k_steps // splits - first
 
 
 def tail_tiles(tiles: int, parts: int, multiprocessors: int) -> int:
@@ -181,32 +173,30 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
 
 #: Elements of K of a stage of two consumers.
 _MOST_K_OF_MANY = 256
-#: The memory's 4.53 TB/s at 1.75 GHz, and less where a row's bytes of a stage are 128: fitted, as all that follows, to
-#: 117 times of 13 shapes on an H200 (docs/performance/hopper_wgmma_fp8_decode.md), half of them within 3 %.
-_MEMORY_BYTES_PER_CYCLE, _SHORT_ROWS = 2590, 0.96
+#: The memory's 4.43 TB/s at 1.75 GHz, and how much of it by the bytes of a row that are loaded at once. These and all
+#: that follow are fitted to 1181 times of 63 shapes on an H200 (docs/performance/hopper_wgmma_fp8_decode.md): the first
+#: guess takes 0.7 % longer than the quickest of the space, in geometric mean, and 9 % at most.
+_MEMORY_BYTES_PER_CYCLE, _BY_ROW_BYTES = 2530, {128: 0.985, 256: 1.0, 512: 1.004}
 #: What one multiprocessor takes.
-_BYTES_PER_CYCLE = 45
+_BYTES_PER_CYCLE = 59
 #: From the request for a stage to its first byte. A stage is given back when the next one has come, so one less than
 #: there are is on its way.
-_LATENCY_CYCLES = 1600
+_LATENCY_CYCLES = 2050
 #: What reading A again from the L2 costs, of what a byte of memory costs.
-_A_SHARE = 0.055
-#: Clusters that run at once, by their size. On an H200 32 of four took two waves: some group of multiprocessors has a
-#: few that make no whole cluster; of eight ten seem to.
-_CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 10}
+_A_SHARE = 0.072
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18  # not measured, of the same order as for the dense kernels
-_CYCLES_PER_TILE, _LAUNCH_CYCLES = 600, 4200
-_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 850, 6.5  # the cycles for each doubling of the cluster
-_START_CYCLES = 2800  # of a cluster that waits for another to end: nothing is fetched ahead for it
+_CYCLES_PER_TILE, _LAUNCH_CYCLES = 330, 3900
+_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 500, 6  # the cycles for each doubling of the cluster
+_START_CYCLES = 1870  # of a cluster that waits for another to end: nothing is fetched ahead for it
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     """Cycles of the whole grid: of all bytes through the memory, or of the busiest multiprocessor's, and of the end."""
     tiles = ceil_div(problem.n, config.tile_n)
-    tail = tail_tiles(tiles, config.parts, _CLUSTERS[1]) if config.tail_splits > 1 else 0
-    waves = ceil_div(tiles - tail, _CLUSTERS[config.splits]) + (tail > 0) / config.tail_splits
+    tail = tail_tiles(tiles, config.parts, CLUSTERS[1]) if config.tail_splits > 1 else 0
+    waves = ceil_div(tiles - tail, CLUSTERS[config.splits]) + (tail > 0) / config.tail_splits
     steps = ceil_div(ceil_div(problem.k, config.tile_k), config.splits)
-    rate = _MEMORY_BYTES_PER_CYCLE * (_SHORT_ROWS if config.tile_k == BOX_K else 1)
+    rate = _MEMORY_BYTES_PER_CYCLE * _BY_ROW_BYTES[config.tile_k]
     memory = problem.k * (problem.n + _A_SHARE * tiles * config.tile_m) / rate
     arriving = _stage_bytes(config) / _BYTES_PER_CYCLE
     busiest = waves * steps * max(arriving, (_LATENCY_CYCLES + arriving) / (config.stages - 1))

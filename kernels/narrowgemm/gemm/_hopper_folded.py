@@ -66,10 +66,10 @@ from narrowgemm.gemm._hopper import REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_folded_space import (
     Config,
     place_of,
-    steps_of_part,
     store_columns,
     store_rows,
 )
+from narrowgemm.gemm._hopper_parts import steps_of_part
 from narrowgemm.gemm._hopper_sums import Finish
 from narrowgemm.gemm._wgmma_epilogue import load_clamped
 from narrowgemm.tiling import ceil_div

@@ -12,6 +12,7 @@ from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
+from narrowgemm.gemm._hopper_parts import CLUSTERS, SPLITS
 from narrowgemm.gemm._pruning import worth_trying
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, raster
@@ -22,8 +23,6 @@ TILES_N = (TILE_ROWS, CONSUMERS * TILE_ROWS)
 MAX_TILE_M = 256
 #: With four consumers, whose threads have fewer registers.
 MAX_TILE_M_OF_FOUR = 64
-#: Parts of K, which are the blocks of a cluster: powers of two up to the largest cluster of every Hopper.
-SPLITS = (1, 2, 4, 8)
 #: Steps of K are taken in pairs, the first of which is given back during the second.
 MIN_STAGES, MAX_STAGES = 2, 24
 #: What barriers and alignment take of a block's shared memory.
@@ -142,12 +141,6 @@ def place_of(index: Any, tiles: tuple[int, int], tile_m: int) -> tuple[Any, Any]
     return tile, tile_n
 
 
-def steps_of_part(part: Any, splits: int, k_steps: int) -> tuple[Any, Any]:
-    """First K step of a part of K, and how many it has: at least one; Python, NumPy or traced integers."""
-    first = part * k_steps // splits
-    return first, (part + 1) * k_steps // splits - first
-
-
 def store_rows(tile_m: int) -> int:
     """Rows of A that are staged for a store at once: the most that divide a tile."""
     return next(rows for rows in range(64, 0, -8) if tile_m % rows == 0)
@@ -187,29 +180,31 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     return min(MAX_STAGES, (_mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES - fixed) // stage)
 
 
-#: The memory's 4.15 TB/s at 1.75 GHz, and a multiprocessor's share of it where fewer are at work, and of the L2. These
-#: and the next three lines are fitted to 84 times on an H200 (docs/performance/hopper_wgmma_w4a8_folded.md), half of
-#: them within 2 %.
-_MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2370, 75, 47
-#: Of a step: what two consumers take to widen it, and more for each row of A; two pairs take no less. One alone takes
-#: a part of it.
-_STEP_CYCLES, _STEP_CYCLES_PER_ROW, _ALONE = {"mxfp4": 390, "mxfp6_e3m2": 500, "mxfp6_e2m3": 640}, 2.4, 0.68
-_LATENCY_CYCLES = 1600  # from the request for a stage to its first byte
-_CYCLES_PER_TILE, _LAUNCH_CYCLES, _EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1900, 3500, 1250, 20
+#: The memory's 4.25 TB/s at 1.75 GHz, a multiprocessor's share of it where fewer are at work, and of the L2. These and
+#: what follows are fitted to 1996 times of 59 shapes and formats on an H200
+#: (docs/performance/hopper_wgmma_w4a8_folded.md): the first guess takes 0.5 % longer than the quickest of the space, in
+#: geometric mean, and 9 % at most.
+_MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2430, 24, 62
+#: Of a step: what two consumers take to widen it, and more for each row of A; two pairs take no less.
+_STEP_CYCLES, _STEP_CYCLES_PER_ROW = {"mxfp4": 430, "mxfp6_e3m2": 520, "mxfp6_e2m3": 700}, 2.1
+#: Of that a consumer alone, and two that take steps of 64 rows in turn.
+_ALONE = {1: 0.63, 2: 0.55}
+_LATENCY_CYCLES = 1700  # from the request for a stage to its first byte
+_CYCLES_PER_TILE, _CYCLES_PER_SUM, _LAUNCH_CYCLES = 1200, 150, 4300
+_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1050, 11  # the cycles for each doubling of the cluster
 _CYCLES_PER_LOADED_BYTE = 0.004  # of the dense kernels: what loads cost a board at its power limit
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18
-#: Clusters that run at once, by their size, as the decode kernel has them.
-_CLUSTERS = {1: 132, 2: 66, 4: 30, 8: 10}
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     """Cycles of the whole grid: of full waves, of a last one, which has the memory for itself, and of their ends."""
     tiles_m = ceil_div(problem.m, config.tile_m)
     tiles = tiles_m * ceil_div(problem.n, config.tile_n * config.cluster_n) * config.cluster_n
-    at_once, k_steps = _CLUSTERS[config.splits], ceil_div(ceil_div(problem.k, TILE_K), config.splits)
+    at_once, k_steps = CLUSTERS[config.splits], ceil_div(ceil_div(problem.k, TILE_K), config.splits)
     full, last = divmod(tiles, at_once)
     steps = full * _step_cycles(problem, config, at_once) + (_step_cycles(problem, config, last) if last else 0)
     end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
+    end += (config.pairs - 1) * _CYCLES_PER_SUM
     if config.splits > 1:
         end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
     return k_steps * steps + ceil_div(tiles, at_once) * end + _LAUNCH_CYCLES
@@ -224,7 +219,7 @@ def _step_cycles(problem: GemmProblem, config: Config, tiles: int) -> float:
     widening = _STEP_CYCLES[problem.b_format] + _STEP_CYCLES_PER_ROW * config.tile_m
     return max(
         config.tile_n * config.tile_m * TILE_K / 4096 + _CYCLES_PER_LOADED_BYTE * loaded,
-        widening * (1 if config.abreast > 1 else _ALONE),
+        widening * (1 if config.abreast > 1 else _ALONE[config.pairs]),
         arriving,
         (_LATENCY_CYCLES + arriving) / (config.stages - config.pairs),
     )
