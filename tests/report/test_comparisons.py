@@ -8,12 +8,14 @@ import pytest
 
 from narrowbench.models.roofline import AboveRoofError
 from narrowbench.report import frame as frames
-from narrowbench.report.ratios import energy_savings, speed_ups, why_no_ratio
+from narrowbench.report.ratios import board_spread, energy_savings, speed_ups, why_no_ratio
 from narrowbench.report.roofs import MEMORY, check, measured_roofs
 from narrowbench.report.select import Place, once, timed
 from narrowbench.store.rows import Row
 
 Make = Callable[..., Row]
+#: Seconds of the same case, and where.
+BOARDS = [(1.0e-3, "here"), (1.1e-3, "there"), (1.05e-3, "elsewhere")]
 
 
 def _frame(*rows: Row) -> pd.DataFrame:
@@ -85,6 +87,40 @@ def test_what_is_no_ratio_has_its_reason(make_row: Make) -> None:
     assert why_no_ratio(_frame(theirs)).endswith("(xla_dot_fp8_e4m3), and no kernel of ours beside them")
     assert "no baseline was measured for the same work" in why_no_ratio(_frame(ours))
     assert "fewer than the" in why_no_ratio(_frame(ours.model_copy(update={"timing": few}), theirs))
+
+
+def _on_board(row: Row, board: str) -> Row:
+    return row.model_copy(update={"provenance": row.provenance.model_copy(update={"device_uuid_hash": board})})
+
+
+def test_a_baseline_of_the_same_board_goes_before_a_faster_one_of_another(make_row: Make) -> None:
+    ours = _on_board(_as_fast(make_row("hopper_wgmma_fp8"), 1.0e-3), "here")
+    here = _on_board(_as_fast(make_row("xla_dot_fp8_e4m3"), 1.2e-3), "here")
+    there = _on_board(_as_fast(make_row("cublaslt_fp8_e4m3"), 1.1e-3), "there")
+    (found,) = speed_ups(_frame(ours, here, there))
+    assert (found.baseline.kernel, found.is_same_board, found.pairing) == (here.case.kernel, True, "apart")
+    (found,) = speed_ups(_frame(ours, there))
+    assert (found.baseline.kernel, found.is_same_board, found.pairing) == (there.case.kernel, False, "two boards")
+
+
+@pytest.mark.parametrize(("seconds", "is_told"), [(1.05e-3, False), (1.15e-3, True), (0.95e-3, False), (0.85e-3, True)])
+def test_two_boards_differ_by_more_than_the_interval_says(make_row: Make, seconds: float, is_told: bool) -> None:
+    again = [_on_board(_as_fast(make_row("xla_dot_fp8_e4m3"), time_s), board) for time_s, board in BOARDS]
+    spread = board_spread(_frame(*again))
+    ours_twice = [_on_board(_as_fast(make_row("hopper_wgmma_fp8"), time_s), board) for time_s, board in BOARDS]
+    assert spread == pytest.approx(1.1)
+    assert board_spread(_frame(*ours_twice)) == 1.0
+    ours = _on_board(_as_fast(make_row("hopper_wgmma_fp8"), 1.0e-3), "here")
+    (elsewhere,) = speed_ups(_frame(ours, _on_board(_as_fast(make_row("xla_dot_fp8_e4m3"), seconds), "there")))
+    assert elsewhere.differs(1.0)
+    assert elsewhere.differs(spread) == is_told
+    (same,) = speed_ups(_frame(ours, _on_board(_as_fast(make_row("xla_dot_fp8_e4m3"), seconds), "here")))
+    assert same.differs(spread)
+
+
+def test_nothing_is_known_of_boards_where_there_is_one(make_row: Make) -> None:
+    once_more = [_on_board(_as_fast(make_row("xla_dot_fp8_e4m3"), time_s), "here") for time_s in (1.0e-3, 1.2e-3)]
+    assert board_spread(_frame(*once_more)) == board_spread(_frame(*once_more)[:0]) == 1.0
 
 
 def test_samples_taken_in_turn_are_compared_as_pairs(make_row: Make) -> None:

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 from narrowbench.report import style
 from narrowbench.report.kernels import BLACK, in_legend_order
 from narrowbench.report.load import Material
-from narrowbench.report.ratios import speed_ups, why_no_ratio
+from narrowbench.report.ratios import board_spread, speed_ups, why_no_ratio
 from narrowbench.report.select import once, usual
 from narrowbench.report.shapes import Shape, ShapePanel, draw_panels, left_out, no_panels, positions, shape_panels
 
@@ -18,6 +18,8 @@ _NOTE = (
     "Normal data, rotated operands.\nA bar is the 95 % interval: of pairs where the samples were taken in turn, else a "
     "bootstrap of medians."
 )
+#: Of marks whose baseline ran on another board.
+_FAINT = 0.4
 
 
 def figure(material: Material) -> Figure:
@@ -36,7 +38,9 @@ def ratio_to_baseline(material: Material, *origins: str) -> Figure:
         ratio=[comparison.ratio.value for comparison in found],
         low=[comparison.ratio.interval.low for comparison in found],
         high=[comparison.ratio.interval.high for comparison in found],
+        is_same_board=[comparison.is_same_board for comparison in found],
     )
+    spread = board_spread(usual(material.origin(*origins)))
 
     def draw(axes: Axes, panel: ShapePanel, position: dict[Shape, int]) -> None:
         axes.set_ylabel("ratio to baseline")
@@ -46,15 +50,22 @@ def ratio_to_baseline(material: Material, *origins: str) -> Figure:
         kernels = in_legend_order(panel.lines.kernel)
         for kernel, aside in zip(kernels, style.side_by_side(len(kernels)), strict=True):
             of_kernel = panel.lines[panel.lines.kernel == kernel]
-            _draw_kernel(axes, of_kernel, kernel, [x + aside for x in positions(of_kernel, position)])
+            at = pd.Series([x + aside for x in positions(of_kernel, position)], of_kernel.index)
+            for is_same_board, drawn in of_kernel.groupby("is_same_board"):
+                _draw_kernel(axes, drawn, kernel, at[drawn.index], alpha=1 if is_same_board else _FAINT)
 
     panels, keys = shape_panels(lines), style.legend_keys(lines.kernel, with_line=False)
     figure = draw_panels(material, panels, draw, keys, left_out(measured, panels, why_no_ratio))
-    style.footnote(figure, _NOTE)
+    style.footnote(figure, _NOTE if lines.is_same_board.all() else f"{_NOTE}\n{_elsewhere(spread)}")
     return figure
 
 
-def _draw_kernel(axes: Axes, lines: pd.DataFrame, kernel: str, at: list[float]) -> None:
+def _elsewhere(spread: float) -> str:
+    known = f", and the same baseline has taken up to {100 * (spread - 1):.1f} % longer on one board than on another"
+    return f"Faint: the baseline ran on another board{known if spread > 1 else ''}."
+
+
+def _draw_kernel(axes: Axes, lines: pd.DataFrame, kernel: str, at: pd.Series, alpha: float) -> None:
     axes.errorbar(
         at,
         lines.ratio,
@@ -62,5 +73,6 @@ def _draw_kernel(axes: Axes, lines: pd.DataFrame, kernel: str, at: list[float]) 
         linestyle="none",
         elinewidth=0.6,
         markersize=3.5,
+        alpha=alpha,
         **style.marks(kernel),
     )

@@ -9,7 +9,7 @@ import pandas as pd
 
 from narrowbench.models.statistics import Ratio, fewest_samples, paired_ratio, ratio_of_medians
 from narrowbench.report.kernels import kernel_style
-from narrowbench.report.select import BOARD, OF_GROUPS, SAME_WORK, Reading, is_native
+from narrowbench.report.select import BOARD, OF_GROUPS, SAME_CASE, SAME_WORK, Reading, board_of, is_native
 from narrowgemm.formats.spec import format_named
 
 
@@ -17,22 +17,50 @@ from narrowgemm.formats.spec import format_named
 class Comparison:
     """One kernel's line against a baseline's; `ratio` above 1 is in the kernel's favour.
 
-    is_paired: whether the samples were taken in turn, so that the ratio is of pairs and drift cancels.
+    is_paired:     whether the samples were taken in turn, so that the ratio is of pairs and drift cancels.
+    is_same_board: whether both ran on the very same board.
     """
 
     line: pd.Series
     baseline: pd.Series
     ratio: Ratio
     is_paired: bool
+    is_same_board: bool
+
+    @property
+    def pairing(self) -> str:
+        """How the samples of the two were taken, as tables say it."""
+        if self.is_paired:
+            return "in turn"
+        return "apart" if self.is_same_board else "two boards"
+
+    def differs(self, spread: float) -> bool:
+        """Whether the interval leaves out one; of two boards, also as much as they differ by themselves."""
+        margin = 1.0 if self.is_same_board else spread
+        interval = self.ratio.interval
+        return bool(interval.low > margin or interval.high * margin < 1)
 
 
 def speed_ups(lines: pd.DataFrame) -> list[Comparison]:
     """Every line of a kernel of ours over the fastest baseline for the same work, in times as fast.
 
-    A baseline counts if it multiplies in the format of the kernel's activations, and really does: not one that the
-    compiled program widens. Lines without a baseline, or with too few samples for an interval, are left out.
+    Of the same board, where that has any; else of another one. A baseline counts if it multiplies in the format of the
+    kernel's activations, and really does: not one that the compiled program widens. Lines without a baseline, or with
+    too few samples for an interval, are left out.
     """
     return _against_best(lines, "time_s", "samples_s")
+
+
+def board_spread(lines: pd.DataFrame) -> float:
+    """How many times as long a baseline took on one board as on another for the same work, at most; 1 if never on two.
+
+    Of baselines alone: another time of a kernel of ours may be of other code.
+    """
+    baselines = lines[_are_baselines(lines)]
+    case = [*SAME_CASE, *OF_GROUPS, "config"]
+    medians = baselines.groupby([*case, BOARD], dropna=False).time_s.median()
+    by_case = medians.groupby(case, dropna=False)
+    return float((by_case.max() / by_case.min()).max()) if len(medians) else 1.0
 
 
 def energy_savings(lines: pd.DataFrame) -> list[Comparison]:
@@ -48,7 +76,7 @@ def energy_savings(lines: pd.DataFrame) -> list[Comparison]:
 def why_no_ratio(lines: pd.DataFrame) -> str:
     """Why none of these lines, which have at least one, is a ratio."""
     if not any(True for _ in _pairs(lines, "time_s")):
-        if lines.kernel.map(lambda name: kernel_style(name).is_baseline).all():
+        if _are_baselines(lines).all():
             kernels = ", ".join(sorted(lines.kernel.unique()))
             return f"no ratio: baselines alone were measured ({kernels}), and no kernel of ours beside them"
         return "no ratio: no baseline was measured for the same work, in the same mode and format of activations"
@@ -87,26 +115,31 @@ def _against_best(lines: pd.DataFrame, cost: str, samples: str) -> list[Comparis
 
 
 def _pairs(lines: pd.DataFrame, cost: str) -> Iterator[tuple[pd.Series, pd.Series]]:
-    """Every line of a kernel of ours with the baseline for the same work that costs least."""
-    is_baseline = lines.kernel.map(lambda name: kernel_style(name).is_baseline).astype(bool)
+    """Every line of a kernel of ours with the baseline for the same work that costs least, if it can of its board."""
+    is_baseline = _are_baselines(lines)
     baselines = lines[is_baseline & is_native(lines)]
     best: dict[tuple[object, ...], pd.Series] = {}
     for _, line in baselines[baselines.a_format == baselines.b_format].iterrows():
-        work = _work(line)
-        if work not in best or line[cost] < best[work][cost]:
-            best[work] = line
+        for work in (_work(line), (*_work(line), board_of(line))):
+            if work not in best or line[cost] < best[work][cost]:
+                best[work] = line
     for _, line in lines[~is_baseline].iterrows():
-        baseline = best.get(_work(line))
+        baseline = best.get((*_work(line), board_of(line)), best.get(_work(line)))
         if baseline is not None:
             yield line, baseline
 
 
+def _are_baselines(lines: pd.DataFrame) -> pd.Series:
+    return lines.kernel.map(lambda name: kernel_style(name).is_baseline).astype(bool)
+
+
 def _compare(line: pd.Series, baseline: pd.Series, samples: str) -> Comparison:
     top, bottom = np.asarray(baseline[samples]), np.asarray(line[samples])
+    is_same_board = board_of(line) == board_of(baseline)
     took_turns = not pd.isna(line.session) and not pd.isna(baseline.session) and line.session == baseline.session
     if took_turns and line.dropped == baseline.dropped == 0 and len(top) == len(bottom):
-        return Comparison(line, baseline, paired_ratio(top, bottom), is_paired=True)
-    return Comparison(line, baseline, ratio_of_medians(top, bottom), is_paired=False)
+        return Comparison(line, baseline, paired_ratio(top, bottom), True, is_same_board)
+    return Comparison(line, baseline, ratio_of_medians(top, bottom), False, is_same_board)
 
 
 def _work(line: pd.Series) -> tuple[object, ...]:

@@ -18,11 +18,11 @@ from narrowbench.report.select import Place, at, modes, places
 type Shape = tuple[int, int, int]
 
 #: Shapes in one row of panels, the least width of a panel in shapes, and how far a short row is stretched at most.
-_A_ROW, _A_PANEL, _STRETCH = 40, 7, 2.0
+_A_ROW, _A_PANEL, _STRETCH = 40, 8, 2.0
 #: Characters of a title on the width of a shape.
 _CHARACTERS = 2
 #: Inches: of a row of panels, around the axes inside it, between legend and rows, below all rows.
-_ROW_IN, _BESIDE_IN, _ABOVE_IN, _BELOW_IN, _TOP_IN, _FOOT_IN = 1.98, 0.55, 0.4, 0.55, 0.12, 0.3
+_ROW_IN, _BESIDE_IN, _ABOVE_IN, _BELOW_IN, _TOP_IN, _FOOT_IN = 1.98, 0.55, 0.4, 0.55, 0.12, 0.42
 #: Inches: of a place without panels, of its name alone, and between the panels of two places.
 _ABSENT_IN, _NAME_IN, _BETWEEN_IN = 0.45, 0.16, 0.12
 _AXES_IN = _ROW_IN - _ABOVE_IN - _BELOW_IN

@@ -35,7 +35,7 @@ def table(material: Material) -> Table:
             each.baseline.kernel,
             each.baseline.time_s,
             as_reading(each.ratio),
-            "in turn" if each.is_paired else "apart",
+            each.pairing,
         ]
         for each in sorted(found, key=lambda each: (each.line.device, each.line["mode"], each.line.k, each.line.flop))
     ]

@@ -48,7 +48,7 @@ def table(material: Material) -> Table:
                 shares.sheet(line),
                 as_reading(found.ratio) if found else None,
                 found.baseline.kernel if found else None,
-                ("in turn" if found.is_paired else "apart") if found else None,
+                found.pairing if found else None,
                 line.sm_clock_hz,
                 line.hlo_calls,
             ]
@@ -56,7 +56,8 @@ def table(material: Material) -> Table:
     note = (
         "Median with its 95 % order-statistic interval. Ratio: times as fast as the fastest baseline for the same "
         "work; of pairs, with an order-statistic interval, where the samples were taken in turn, else of medians with "
-        "a bootstrap interval. Roof: the lower of memory and arithmetic (on zeros, where measured) at its intensity."
+        "a bootstrap interval, which says nothing of how two boards differ. Roof: the lower of memory and arithmetic "
+        "(on zeros, where measured) at its intensity."
     )
     return Table("Every measured GEMM of the record", columns, rows, note)
 
