@@ -164,7 +164,7 @@ def test_candidates_are_admitted(shape: tuple[int, int, int]) -> None:
         ((64, 28672, 4096), 1, 128),
         ((16, 4096, 4096), 1, 64),
         ((128, 4096, 14336), 2, 64),
-        ((128, 8192, 28672), 2, 128),
+        ((16, 8192, 28672), 1, 128),
     ],
 )
 def test_the_first_guess_has_narrow_tiles_and_parts_of_k_where_tiles_are_few(

@@ -121,15 +121,14 @@ def candidates_decode(kernel: str, problem: GemmProblem) -> list[Config]:
     check_shape(kernel, problem)
     tile_m = round_up(problem.m, 8)
     found = []
-    for tile_n, tile_k in itertools.product(TILES_N, TILES_K):
-        if tile_k > _MOST_K_OF_MANY and tile_n > WGMMA_ROWS:
-            continue  # two or three stages are too few
+    for tile_n, tile_k in itertools.product(TILES_N, reversed(TILES_K)):
         # With less than a wave of whole tiles a tail is all there is, and divided as `splits` has it.
         has_waves = ceil_div(problem.n, tile_n) > CLUSTERS[1]
         for splits, tail_splits in (*((splits, 1) for splits in SPLITS), *([(1, 2)] if has_waves else [])):
             stages = _stages_that_fit(problem, Config(tile_m, tile_n, tile_k, 1, splits, tail_splits))
             config = Config(tile_m, tile_n, tile_k, stages, splits, tail_splits)
-            if is_admitted(check_decode, kernel, problem, config):
+            is_deep = tile_k < TILES_K[-1] or stages >= _LEAST_OF_LONG
+            if is_deep and is_admitted(check_decode, kernel, problem, config):
                 found.append(config)
     return worth_trying(found, functools.partial(_estimated_cycles, problem))
 
@@ -171,23 +170,23 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     return min(MAX_STAGES, most)
 
 
-#: Elements of K of a stage of two consumers.
-_MOST_K_OF_MANY = 256
-#: The memory's 4.43 TB/s at 1.75 GHz, and how much of it by the bytes of a row that are loaded at once. These and all
-#: that follow are fitted to 1181 times of 63 shapes on an H200 (docs/performance/hopper_wgmma_fp8_decode.md): the first
-#: guess takes 0.7 % longer than the quickest of the space, in geometric mean, and 9 % at most.
-_MEMORY_BYTES_PER_CYCLE, _BY_ROW_BYTES = 2530, {128: 0.985, 256: 1.0, 512: 1.004}
+#: Stages of the longest that are worth it: with fewer, shorter ones were quicker on an H200.
+_LEAST_OF_LONG = 5
+#: The memory's 4.4 TB/s at 1.75 GHz, and less where 128 bytes of a row are loaded at once. These and all that follow
+#: are fitted to the 1181 times of a search at 63 shapes on an H200 (docs/performance/hopper_wgmma_fp8_decode.md): the
+#: first guess takes 0.6 % longer than the quickest of the space, in geometric mean, and 7 % at most.
+_MEMORY_BYTES_PER_CYCLE, _OF_SHORT_ROWS = 2500, 0.965
 #: What one multiprocessor takes.
 _BYTES_PER_CYCLE = 59
 #: From the request for a stage to its first byte. A stage is given back when the next one has come, so one less than
 #: there are is on its way.
 _LATENCY_CYCLES = 2050
 #: What reading A again from the L2 costs, of what a byte of memory costs.
-_A_SHARE = 0.072
+_A_SHARE = 0.04
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18  # not measured, of the same order as for the dense kernels
-_CYCLES_PER_TILE, _LAUNCH_CYCLES = 330, 3900
-_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 500, 6  # the cycles for each doubling of the cluster
-_START_CYCLES = 1870  # of a cluster that waits for another to end: nothing is fetched ahead for it
+_CYCLES_PER_TILE, _LAUNCH_CYCLES = 380, 3800
+_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 450, 5.5  # the cycles for each doubling of the cluster
+_START_CYCLES = 1770  # of a cluster that waits for another to end: nothing is fetched ahead for it
 
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
@@ -196,7 +195,7 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     tail = tail_tiles(tiles, config.parts, CLUSTERS[1]) if config.tail_splits > 1 else 0
     waves = ceil_div(tiles - tail, CLUSTERS[config.splits]) + (tail > 0) / config.tail_splits
     steps = ceil_div(ceil_div(problem.k, config.tile_k), config.splits)
-    rate = _MEMORY_BYTES_PER_CYCLE * _BY_ROW_BYTES[config.tile_k]
+    rate = _MEMORY_BYTES_PER_CYCLE * (_OF_SHORT_ROWS if config.tile_k == BOX_K else 1)
     memory = problem.k * (problem.n + _A_SHARE * tiles * config.tile_m) / rate
     arriving = _stage_bytes(config) / _BYTES_PER_CYCLE
     busiest = waves * steps * max(arriving, (_LATENCY_CYCLES + arriving) / (config.stages - 1))

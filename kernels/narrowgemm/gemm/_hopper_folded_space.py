@@ -29,8 +29,6 @@ MIN_STAGES, MAX_STAGES = 2, 24
 RESERVED_BYTES = 2048
 #: Rows of A in a band of tiles: the tiles in flight at once, 132, then cover about as many columns of C as rows.
 BAND_ROWS = 2048
-#: Streaming multiprocessors of the SXM boards.
-_SMS = 132
 #: Rows of A from which on sharing them is tried: below, weights are most of what is loaded.
 _LEAST_SHARED = 64
 #: Rows of B of a tile and pairs of consumers -> stages that are tried, or as many as fit. Eight of 128 rows are enough
@@ -182,16 +180,16 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
 
 #: The memory's 4.25 TB/s at 1.75 GHz, a multiprocessor's share of it where fewer are at work, and of the L2. These and
 #: what follows are fitted to 1996 times of 59 shapes and formats on an H200
-#: (docs/performance/hopper_wgmma_w4a8_folded.md): the first guess takes 0.5 % longer than the quickest of the space, in
-#: geometric mean, and 9 % at most.
-_MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2430, 24, 62
+#: (docs/performance/hopper_wgmma_w4a8_folded.md): with FP4 weights the first guess takes 1.2 % longer than the quickest
+#: of the space, in geometric mean, and 10 % at most.
+_MEMORY_BYTES_PER_CYCLE, _BYTES_PER_CYCLE, _L2_BYTES_PER_CYCLE = 2430, 24, 63
 #: Of a step: what two consumers take to widen it, and more for each row of A; two pairs take no less.
-_STEP_CYCLES, _STEP_CYCLES_PER_ROW = {"mxfp4": 430, "mxfp6_e3m2": 520, "mxfp6_e2m3": 700}, 2.1
+_STEP_CYCLES, _STEP_CYCLES_PER_ROW = {"mxfp4": 415, "mxfp6_e3m2": 505, "mxfp6_e2m3": 700}, 2.1
 #: Of that a consumer alone, and two that take steps of 64 rows in turn.
-_ALONE = {1: 0.63, 2: 0.55}
+_ALONE = {1: 0.65, 2: 0.59}
 _LATENCY_CYCLES = 1700  # from the request for a stage to its first byte
-_CYCLES_PER_TILE, _CYCLES_PER_SUM, _LAUNCH_CYCLES = 1200, 150, 4300
-_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1050, 11  # the cycles for each doubling of the cluster
+_CYCLES_PER_TILE, _CYCLES_PER_SUM, _LAUNCH_CYCLES = 1350, 50, 4100
+_EXCHANGE_CYCLES, _EXCHANGE_BYTES_PER_CYCLE = 1250, 12  # the cycles for each doubling of the cluster
 _CYCLES_PER_LOADED_BYTE = 0.004  # of the dense kernels: what loads cost a board at its power limit
 _EPILOGUE_ELEMENTS_PER_CYCLE = 18
 
