@@ -22,12 +22,12 @@ def table(material: Material) -> Table:
         Column("kernel", "kernel"),
         count("cases", "cases"),
         count("compared", "compared"),
-        count("on_one_board", "on one board"),
-        _mean("geometric_mean_ratio", "ratio, geometric mean"),
+        count("on_one_board", "own board"),
+        _mean("geometric_mean_ratio", "mean ratio"),
         _mean("lowest_ratio", "lowest"),
         _mean("highest_ratio", "highest"),
         count("faster", "faster"),
-        count("no_difference", "no difference"),
+        count("no_difference", "neither"),
         count("slower", "slower"),
         percent("median_share_of_measured_roof", "of roof"),
     ]
@@ -41,11 +41,12 @@ def table(material: Material) -> Table:
         for kernel in in_legend_order(of_suite.kernel)
     ]
     note = (
-        "Ratio: times as fast as the fastest baseline that multiplies in the format of the activations; a dash for "
-        "the baselines themselves. Of the kernel's own board where that has one, else of another. Faster, slower: the "
-        "95 % interval of the ratio leaves out 1; of two boards also by how much longer the same baseline took on one "
-        f"than on another, at most {100 * (spread - 1):.1f} %. Of roof: the median of the cases, of the lower of "
-        "memory and arithmetic (on zeros, where measured)."
+        "Mean ratio: geometric, of times as fast as the fastest baseline that multiplies in the format of the "
+        "activations, of the kernel's own board where that has one, else of another; a dash for the baselines "
+        "themselves. Faster, slower: the 95 % interval of the ratio leaves out 1; of two boards also by how much "
+        "longer the same baseline took on one than on another, at most "
+        f"{100 * (spread - 1):.1f} %. Of roof: the median of the cases, of the lower of memory and arithmetic (on "
+        "zeros, where measured)."
     )
     return Table("Kernels by suite", columns, rows, note)
 
