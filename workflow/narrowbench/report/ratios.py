@@ -135,11 +135,11 @@ def _are_baselines(lines: pd.DataFrame) -> pd.Series:
 
 def _compare(line: pd.Series, baseline: pd.Series, samples: str) -> Comparison:
     top, bottom = np.asarray(baseline[samples]), np.asarray(line[samples])
-    is_same_board = board_of(line) == board_of(baseline)
     took_turns = not pd.isna(line.session) and not pd.isna(baseline.session) and line.session == baseline.session
-    if took_turns and line.dropped == baseline.dropped == 0 and len(top) == len(bottom):
-        return Comparison(line, baseline, paired_ratio(top, bottom), True, is_same_board)
-    return Comparison(line, baseline, ratio_of_medians(top, bottom), False, is_same_board)
+    is_paired = took_turns and line.dropped == baseline.dropped == 0 and len(top) == len(bottom)
+    ratio = (paired_ratio if is_paired else ratio_of_medians)(top, bottom)
+    is_same_board = board_of(line) == board_of(baseline)
+    return Comparison(line, baseline, ratio, is_paired=bool(is_paired), is_same_board=is_same_board)
 
 
 def _work(line: pd.Series) -> tuple[object, ...]:
