@@ -15,6 +15,7 @@ from scipy.optimize import least_squares
 
 from narrowbench.models.hardware import DeviceProfile, Figure, rate_key
 from narrowbench.models.prediction import Check, ShapeMnk, check_predictions
+from narrowbench.models.statistics import significant
 from narrowbench.models.tilings import Tiling
 from narrowbench.models.traffic import tile_traffic
 from narrowgemm.formats.spec import format_named
@@ -165,6 +166,10 @@ def kernel_time(problem: GemmProblem, tiling: Tiling, machine: Machine, coeffici
     )
 
 
+#: Digits of a fitted coefficient: where the search ends is not the same beyond the eighth on every processor.
+_FITTED_DIGITS = 6
+
+
 def fit_coefficients(runs: Sequence[KernelRun], start: Coefficients | None = None) -> Coefficients:
     """Coefficients that make the squared logarithms of predicted over measured time least.
 
@@ -184,7 +189,8 @@ def fit_coefficients(runs: Sequence[KernelRun], start: Coefficients | None = Non
     low = begin - math.log(100)
     high = np.array([0.0 if n in ("mma", "memory") else b + math.log(100) for n, b in zip(names, begin, strict=True)])
     found = least_squares(residuals, begin, bounds=(low, high), loss="soft_l1", f_scale=0.1)
-    return Coefficients(**dict(zip(names, map(float, np.exp(found.x)), strict=True)))
+    values = (significant(value, _FITTED_DIGITS) for value in np.exp(found.x))
+    return Coefficients(**dict(zip(names, values, strict=True)))
 
 
 def predict_s(run: KernelRun, coefficients: Coefficients) -> float:

@@ -139,6 +139,11 @@ def bca_interval(
     return Interval(float(found.low), float(found.high), confidence)
 
 
+def significant(value: float, digits: int) -> float:
+    """The nearest number of so many significant decimal digits; what is not finite stays as it is."""
+    return float(f"{value:.{digits - 1}e}")
+
+
 def geometric_mean(ratios: Samples) -> float:
     """Mean of ratios. Raises ValueError unless all are positive."""
     values = _checked(ratios, 1, "geometric_mean")

@@ -8,12 +8,15 @@ from typing import Any, Literal
 
 import pandas as pd
 
+from narrowbench.models.statistics import significant
 from narrowbench.report.select import Reading
 from narrowbench.report.units import number, prefixed
 from narrowbench.store.whole import whole, write_text
 
 #: What stands where nothing is known.
 MISSING = "–"
+#: Of a figure in CSV: more than any has been measured to, and fewer than differ from one processor to the next.
+_CSV_DIGITS = 12
 
 
 @dataclass(frozen=True)
@@ -43,9 +46,9 @@ class Column:
         if _is_missing(value):
             return [""] * len(self.names)
         if not self.has_interval:
-            return [value]
+            return [_in_csv(value)]
         bounds = ["", ""] if value.interval is None else [value.interval.low, value.interval.high]
-        return [value.value, *bounds]
+        return [_in_csv(field) for field in (value.value, *bounds)]
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,10 @@ def count(name: str, heading: str) -> Column:
 def percent(name: str, heading: str) -> Column:
     """A column of shares, shown in percent."""
     return Column(name, f"{heading} (%)", lambda share: f"{100 * share:.1f}", "right")
+
+
+def _in_csv(value: Any) -> Any:
+    return significant(value, _CSV_DIGITS) if isinstance(value, float) else value
 
 
 def _with_interval(found: Reading, scale: float, digits: int) -> str:
