@@ -19,59 +19,46 @@ from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm, math, nvvm
 
 from narrowgemm.gemm._mosaic_gpu import WORDS
+from narrowgemm.gemm._wgmma_ptx import (
+    INSTRUCTION_K,
+    K_STEP,
+    ROW_BYTES,
+    ROWS,
+    SCALAR,
+    SUM,
+    TILE,
+    array_of,
+    descriptor,
+    format_of,
+    instruction,
+    low_descriptor,
+)
 
-#: Rows of one wgmma, and K of one FP8 instruction.
-ROWS, INSTRUCTION_K = 64, 32
 #: Blocks of K whose scales are fetched at once: as many as threads share a row of an accumulator.
 WINDOW = 4
-#: Bytes of a row of an operand in shared memory: one swizzle atom, and so eight rows lie in a kilobyte.
-_ROW_BYTES = 128
-#: What a row adds to a descriptor, which counts 16 bytes.
-ROW_STEP = _ROW_BYTES // 16
-
 _Tiling = mgpu.fragmented_array.Tiling
-#: wgmma's accumulator, an element a register. As pairs, which is what Pallas calls WGMMA, LLVM would hold it in 64-bit
-#: registers, and ptxas would wait for each wgmma to take them apart.
-SUM = plgpu.Layout.TILED(
-    _Tiling(((64, 8), (16, 8), (8, 8), (2,), (1,))), warp_dims=(-8,), lane_dims=(-4, -3), vector_dim=-1
-)
 #: A window of scales (64, 4): of the four threads that share a row each holds one.
 QUAD = plgpu.Layout.TILED(_Tiling(((64, 4), (16, 4), (8, 4), (1,))), warp_dims=(-7,), lane_dims=(-3, -2), vector_dim=-1)
 #: A number a row.
 ROW = plgpu.Layout.WGMMA.reduce(1)
-_SCALAR = plgpu.Layout.WG_SPLAT(())
-#: An operand in a `tile_buffer`.
-_TILE = plgpu.RefType((plgpu.TilingTransform((8, _ROW_BYTES)), plgpu.SwizzleTransform(_ROW_BYTES)))  # type: ignore[abstract]
-
-
-def zeros(shape: tuple[int, int], interpret: bool) -> jax.Array:
-    """An accumulator of zeros."""
-    empty = jnp.zeros(shape, jnp.float32)
-    return empty if interpret else plgpu.layout_cast(empty, SUM)
 
 
 def descriptor_of(tile: Any, interpret: bool) -> jax.Array:
-    """The low half of the descriptor of a reference into a `tile_buffer`, computed here and not where it is used.
-
-    Bits 0–13: address / 16; rows can be added to it. 16–29: unused where rows are one atom.
-    """
+    """The `low_descriptor` of a reference into a `tile_buffer`, computed here and not where it is used."""
     if interpret:
         return jnp.zeros((), jnp.int32)
 
     @plgpu.inline_mgpu(  # type: ignore[untyped-decorator]
-        arg_types=(_TILE,), return_type=plgpu.ShapeDtypeStruct((), jnp.int32, layout=_SCALAR)
+        arg_types=(TILE,), return_type=plgpu.ShapeDtypeStruct((), jnp.int32, layout=SCALAR)
     )
     def emit(_: Any, tile: Any) -> Any:
         word = ir.IntegerType.get_signless(32)
-        address = llvm.ptrtoint(word, mgpu_utils.memref_ptr(tile))
-        place = arith.andi(arith.shrui(address, WORDS.constant(4)), WORDS.constant(0x3FFF))
-        low = arith.ori(place, WORDS.constant(1 << 16))
         # LLVM cannot look into assembly, and would otherwise move the computation to where a multiplication begins.
-        pinned = llvm.inline_asm(word, [low], "", "=r,0", asm_dialect=0, has_side_effects=True)
+        pinned = llvm.inline_asm(word, [low_descriptor(tile)], "", "=r,0", asm_dialect=0, has_side_effects=True)
         return mgpu.FragmentedArray.splat(pinned, (), is_signed=True)
 
-    descriptor: jax.Array = emit(tile)
-    return descriptor
+    low: jax.Array = emit(tile)
+    return low
 
 
 def multiply(a: Any, b: Any, a_descriptor: Any, b_descriptor: Any, interpret: bool) -> jax.Array:
@@ -85,19 +72,19 @@ def multiply(a: Any, b: Any, a_descriptor: Any, b_descriptor: Any, interpret: bo
         return _multiply_interpreted(a, b)
 
     @plgpu.inline_mgpu(  # type: ignore[untyped-decorator]
-        arg_types=(_TILE, _TILE, _SCALAR, _SCALAR), return_type=plgpu.ShapeDtypeStruct(shape, jnp.float32, layout=SUM)
+        arg_types=(TILE, TILE, SCALAR, SCALAR), return_type=plgpu.ShapeDtypeStruct(shape, jnp.float32, layout=SUM)
     )
     def emit(_: Any, a: Any, b: Any, a_descriptor: Any, b_descriptor: Any) -> Any:
         f32, count = ir.F32Type.get(), shape[1] // 2
         found = llvm.inline_asm(
             llvm.StructType.get_literal([f32] * count),
-            [_descriptor(a_descriptor), _descriptor(b_descriptor)],
-            _instructions(shape[1], _ptx_name(a), _ptx_name(b)),
+            [descriptor(a_descriptor.registers.item()), descriptor(b_descriptor.registers.item())],
+            _instructions(shape[1], format_of(a), format_of(b)),
             ",".join(["=f"] * count + ["l", "l"]),
             asm_dialect=0,
             has_side_effects=True,
         )
-        return _array([llvm.extractvalue(f32, found, [i]) for i in range(count)], SUM, shape)
+        return array_of([llvm.extractvalue(f32, found, [i]) for i in range(count)], SUM, shape)
 
     product: jax.Array = emit(a, b, a_descriptor, b_descriptor)
     return product
@@ -119,38 +106,14 @@ def _instructions(columns: int, a_type: str, b_type: str) -> str:
     The first instruction overwrites the accumulator. A descriptor counts 16 bytes, an instruction's K has 32.
     """
     accumulator = ", ".join(f"${i}" for i in range(columns // 2))
-    kind = f"wgmma.mma_async.sync.aligned.m{ROWS}n{columns}k{INSTRUCTION_K}.f32.{a_type}.{b_type}"
     lines = ["{ .reg .pred more; .reg .b64 a, b;", f"mov.b64 a, ${columns // 2}; mov.b64 b, ${columns // 2 + 1};"]
     lines.append("wgmma.fence.sync.aligned;")
-    for k in range(0, _ROW_BYTES, INSTRUCTION_K):
+    for k in range(0, ROW_BYTES, INSTRUCTION_K):
         if k:
-            lines.append(f"add.s64 a, a, {INSTRUCTION_K // 16}; add.s64 b, b, {INSTRUCTION_K // 16};")
+            lines.append(f"add.s64 a, a, {K_STEP}; add.s64 b, b, {K_STEP};")
         lines.append(f"setp.ne.b32 more, {int(k > 0)}, 0;")
-        lines.append(f"{kind} {{{accumulator}}}, a, b, more, 1, 1;")
+        lines.append(f"{instruction(columns, a_type, b_type)} {{{accumulator}}}, a, b, more, 1, 1;")
     return "\n".join([*lines, "wgmma.commit_group.sync.aligned; }"])
-
-
-def _ptx_name(tile: Any) -> str:
-    return "e5m2" if isinstance(ir.MemRefType(tile.type).element_type, ir.Float8E5M2Type) else "e4m3"
-
-
-def _descriptor(low: Any) -> Any:
-    """How wgmma is told of a tile: rows of 128 swizzled bytes, eight to a kilobyte (PTX ISA, «Matrix-descriptor»).
-
-    Its low half is `descriptor_of`. Bits 32–45: 1024 / 16. 62–63: swizzle of 128 bytes.
-    """
-    long = ir.IntegerType.get_signless(64)
-    fixed = (1 << 62) | ((8 * _ROW_BYTES // 16) << 32)
-    return arith.ori(arith.extui(long, low.registers.item()), mgpu_utils.c(fixed, long))
-
-
-def _array(registers: list[Any], layout: Any, shape: tuple[int, ...]) -> Any:
-    """A thread's FP32 numbers as an array in the layout, in its order."""
-    tiled, one = layout.to_mgpu(), ir.VectorType.get((1,), ir.F32Type.get())
-    numbers = np.array([llvm.bitcast(one, register) for register in registers], dtype=object)
-    return mgpu.FragmentedArray(
-        _registers=numbers.reshape(tiled.registers_shape(shape)), _layout=tiled, _is_signed=None
-    )
 
 
 def column_of(window: Any, column: Any, interpret: bool) -> jax.Array:
@@ -160,7 +123,7 @@ def column_of(window: Any, column: Any, interpret: bool) -> jax.Array:
         return found
 
     @plgpu.inline_mgpu(  # type: ignore[untyped-decorator]
-        arg_types=(QUAD, _SCALAR), return_type=plgpu.ShapeDtypeStruct((ROWS,), jnp.float32, layout=ROW)
+        arg_types=(QUAD, SCALAR), return_type=plgpu.ShapeDtypeStruct((ROWS,), jnp.float32, layout=ROW)
     )
     def emit(_: Any, window: Any, column: Any) -> Any:
         word = ir.IntegerType.get_signless(32)
@@ -171,7 +134,7 @@ def column_of(window: Any, column: Any, interpret: bool) -> jax.Array:
             bits = mgpu_utils.bitcast(register, word)
             return nvvm.shfl_sync(WORDS.constant(0xFFFFFFFF), bits, thread, WORDS.constant(31), nvvm.ShflKind.idx)
 
-        return _array([fetched(register) for register in window.registers.flat], ROW, (ROWS,))
+        return array_of([fetched(register) for register in window.registers.flat], ROW, (ROWS,))
 
     picked: jax.Array = emit(window, column)
     return picked
@@ -192,7 +155,7 @@ def promote(total: Any, part: Any, factors: list[Any], first_columns: Any, step:
     result = plgpu.ShapeDtypeStruct(total.shape, jnp.float32, layout=SUM)
 
     @plgpu.inline_mgpu(  # type: ignore[untyped-decorator]
-        arg_types=(SUM, SUM, [ROW] * len(factors), _SCALAR), return_type=result
+        arg_types=(SUM, SUM, [ROW] * len(factors), SCALAR), return_type=result
     )
     def emit(_: Any, total: Any, part: Any, factors: list[Any], first_columns: Any) -> Any:
         part = mgpu.optimization_barrier(part)
@@ -211,7 +174,7 @@ def promote(total: Any, part: Any, factors: list[Any], first_columns: Any, step:
             math.fma(chosen[number // 4 * 8 // step][number // 2 % 2], addend, so_far)
             for number, (addend, so_far) in enumerate(zip(part.registers.flat, total.registers.flat, strict=True))
         ]
-        return _array(sums, SUM, part.shape)
+        return array_of(sums, SUM, part.shape)
 
     promoted: jax.Array = emit(total, part, factors, first_columns)
     return promoted

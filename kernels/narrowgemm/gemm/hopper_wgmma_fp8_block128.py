@@ -42,10 +42,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import mosaic_gpu as plgpu
 
 from narrowgemm.formats.quantize import Operand, QuantizedArray
-from narrowgemm.gemm import _hopper_block128_space, _hopper_wgmma, _wgmma_epilogue, _wgmma_promote
+from narrowgemm.gemm import _hopper_block128_space, _hopper_wgmma, _wgmma_epilogue, _wgmma_promote, _wgmma_ptx
 from narrowgemm.gemm._hopper_block128_space import BLOCK, NAME, Config
 from narrowgemm.gemm._hopper_wgmma import Accumulation, Tile
-from narrowgemm.gemm._wgmma_promote import ROWS, WINDOW
+from narrowgemm.gemm._wgmma_promote import WINDOW
+from narrowgemm.gemm._wgmma_ptx import ROWS
 from narrowgemm.gemm.epilogue import Epilogue
 from narrowgemm.gemm.registry import Kernel
 from narrowgemm.problem import OUT_FORMATS, GemmProblem
@@ -131,7 +132,7 @@ class _Consumer:
 
         stage = self._stage(self._tile.stage_of(0))
         self._tile.wait(stage.number)
-        zeros = [[_wgmma_promote.zeros((ROWS, self._config.part_n), self._interpret) for _ in self._columns]]
+        zeros = [[_wgmma_ptx.zeros((ROWS, self._config.part_n), self._interpret) for _ in self._columns]]
         begin = (self._windows(jnp.int32(0)), zeros * len(self._rows), stage)
         windows, totals, stage = lax.fori_loop(0, groups, group, begin)
         if rounds:
@@ -212,7 +213,7 @@ class _Consumer:
         a, b = self._tile.operands(stage.number)
         rows, columns = self._rows[x], self._columns[y]
         a, b = a.at[pl.ds(rows, ROWS)], b.at[pl.ds(columns, self._config.part_n)]
-        of_a, of_b = stage.a + rows * _wgmma_promote.ROW_STEP, stage.b + columns * _wgmma_promote.ROW_STEP
+        of_a, of_b = stage.a + rows * _wgmma_ptx.ROW_STEP, stage.b + columns * _wgmma_ptx.ROW_STEP
         return _wgmma_promote.multiply(a, b, of_a, of_b, self._interpret)
 
 
