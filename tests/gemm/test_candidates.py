@@ -35,6 +35,8 @@ _SPACES: dict[str, dict[str, tuple[object, ...]]] = {
         "splits": (1, 2, 8),
         "cluster_n": (1, 2),
         "tile_n": (64, 96, 128),
+        "groups": (1, 2, 4),
+        "tail_splits": (1, 2),
     },
     "hopper_decode": {
         "tile_m": (8, 48, 128, 256),
@@ -43,6 +45,7 @@ _SPACES: dict[str, dict[str, tuple[object, ...]]] = {
         "stages": (1, 2),
         "splits": (1, 3, 8),
         "tail_splits": (1, 2),
+        "cluster_n": (1, 2),
     },
     "blackwell": {"tile_n": (16, 32, 64, 96, 128, 256), "stages": (1, 3, 5), "ctas": (1, 2), "accumulators": (1, 2)},
     "tpu": {"tile_m": (32, 512), "tile_n": (128, 512), "tile_k": (128, 384, 640, 1024)},

@@ -11,8 +11,8 @@ from narrowgemm.aot import CompileCase, compile_many
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.quantize import Operand, quantize
 from narrowgemm.gemm import _mosaic_gpu, oracle
-from narrowgemm.gemm._hopper_decode_space import Config, tail_tiles
-from narrowgemm.gemm._hopper_parts import steps_of_part
+from narrowgemm.gemm._hopper_decode_space import Config
+from narrowgemm.gemm._hopper_parts import steps_of_part, tail_tiles
 from narrowgemm.gemm.api import first_admitted
 from narrowgemm.gemm.registry import kernel_named
 from narrowgemm.problem import GemmProblem
@@ -51,6 +51,11 @@ def _product(problem: GemmProblem, config: Config, a: Operand, b: Operand) -> np
         (GemmProblem(9, 272, 656, *E4M3), replace(SMALL, tile_m=16, tile_n=64, tail_splits=2)),
         (GemmProblem(17, 304, 656, *E4M3, "f32"), replace(SMALL, tile_m=24, stages=3, tail_splits=2)),
         (GemmProblem(3, 48, 400, "fp8_e5m2", "fp8_e4m3", "f16"), replace(SMALL, tile_n=64, tail_splits=2)),
+        # Two blocks that share A: with and without a last tile that they divide, and with a tile that lies beyond C.
+        (GemmProblem(9, 336, 400, *E4M3, "f32"), replace(SMALL, tile_m=16, tile_n=64, cluster_n=2)),
+        (GemmProblem(30, 272, 656, *E4M3), Config(32, 128, 256, 3, cluster_n=2)),
+        (GemmProblem(17, 592, 656, *E4M3, "f32"), Config(32, 128, 128, 3, tail_splits=2, cluster_n=2)),
+        (GemmProblem(9, 272, 656, *E4M3), Config(16, 64, 256, 2, tail_splits=2, cluster_n=2)),
     ],
 )
 def test_every_run_equals_the_oracle_without_races(problem: GemmProblem, config: Config) -> None:
@@ -128,6 +133,9 @@ GOOD = GemmProblem(16, 512, 1024, *E4M3)
         # No tile is left over, and more than one for each cluster of two.
         (replace(GOOD, n=132 * 128), Config(tail_splits=2), {"tail_splits": 2}, "use tail_splits=1"),
         (replace(GOOD, n=199 * 128), Config(tail_splits=2), {"tail_splits": 2}, "use tail_splits=1"),
+        (GOOD, Config(cluster_n=3), {"cluster_n": 3}, "change cluster_n"),
+        (GOOD, Config(splits=2, cluster_n=2), {"cluster_n": 2, "splits": 2}, "change cluster_n"),
+        (replace(GOOD, m=24), Config(tile_m=24, cluster_n=2), {"cluster_n": 2, "tile_m": 24}, "change cluster_n"),
         (GOOD, Config(stages=1), {"stages": 1}, "change stages or a tile"),
         (GOOD, Config(stages=13), {"stages": 13}, "change stages or a tile"),
     ],
@@ -194,6 +202,9 @@ COMPILED = (
     ((16, 57344, 8192), "fp8_e4m3", Config(16, 64, 256, 10)),
     ((128, 8192, 8192), "bf16", Config(128, 64, 512, 2)),
     ((64, 57344, 8192), "bf16", Config(64, 128, 128, 6, 1, 2)),
+    # Two blocks that share A, alone and with a tail.
+    ((128, 8192, 8192), "bf16", Config(128, 256, 128, 3, cluster_n=2)),
+    ((64, 28672, 4096), "bf16", Config(64, 64, 256, 5, tail_splits=2, cluster_n=2)),
 )
 
 
@@ -214,6 +225,7 @@ def test_machine_code_for_sm_90a_does_not_spill() -> None:
         assert code.count("QGMMA") > 0
         assert code.count("UTMALDG") >= 2 * config.tile_k // 128
         assert code.count("UTMASTG") > 0
+        assert any("MULTICAST" in name for name in code.instructions) == (config.cluster_n > 1)
         # Values on their way to another block: two registers a store.
         stores = rows * config.tile_m // 256 if config.parts > 1 else 0
         assert code.count("STAS") == stores

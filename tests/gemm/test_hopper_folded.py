@@ -52,7 +52,14 @@ def _multiply_add(word: Any, factor: int, addend: int) -> Any:
     return ((np.asarray(word, np.uint64) * np.uint64(factor) + np.uint64(addend)) & np.uint64(0xFFFFFFFF)).astype("u4")
 
 
-LOOK_UPS = LookUps(_permute, _multiply_add)
+def _upper(word: Any) -> Any:
+    """FP16's product with one: the number itself, where it is finite."""
+    half = np.asarray(word, np.uint32) >> np.uint32(16)
+    assert np.isfinite(half.astype(np.uint16).view(np.float16)).all()
+    return half | half << np.uint32(16)
+
+
+LOOK_UPS = LookUps(_permute, _multiply_add, _upper)
 
 
 def test_every_code_in_every_place_and_at_every_distance_is_widened() -> None:
@@ -113,7 +120,7 @@ def test_widening_takes_few_operations_a_weight() -> None:
         return 0
 
     do = WordOperations(lambda *_: 0, counted, counted, counted, lambda _: 0, counted)
-    fragments([0] * 8, [0] * 2, do, LookUps(counted, counted))
+    fragments([0] * 8, [0] * 2, do, LookUps(counted, counted, counted))
     assert (count + 8) / 64 <= 1.25  # and a mask of each word
 
 
@@ -141,6 +148,18 @@ CASES: tuple[tuple[str, str, str, int, Config], ...] = (
     ("fp8_e4m3", E2M3, "bf16", 64, Config(64, 4, 2, pairs=2)),
     ("fp8_e4m3", E3M2, "f32", 64, Config(64, 4, pairs=2)),
     ("fp8_e4m3", E2M3, "bf16", 64, Config(64, 12, pairs=2, tile_n=64)),
+    # A commit group for each block of K, where registers are fewest.
+    ("fp8_e4m3", "mxfp4", "bf16", 600, Config(256, 4, 1, 2, groups=4)),
+    ("fp8_e4m3", "mxfp4", "bf16", 64, Config(64, 8, 2, pairs=2, groups=4)),
+    ("fp8_e4m3", E2M3, "bf16", 600, Config(256, 3, groups=4)),
+    ("fp8_e4m3", E3M2, "f32", 600, Config(256, 3, groups=4)),
+    ("fp8_e4m3", E2M3, "bf16", 64, Config(64, 4, 2, pairs=2, groups=4)),
+)
+#: Of a kernel whose last tiles are divided all code is there twice: N is of so many tiles of 64 that 40 are left.
+TAILS: tuple[tuple[str, Config], ...] = (
+    ("mxfp4", Config(64, 12, tile_n=64, tail_splits=2)),
+    ("mxfp4", Config(16, 16, tile_n=64, pairs=2, groups=4, tail_splits=2)),
+    (E2M3, Config(64, 4, pairs=2, tail_splits=2)),
 )
 #: What a case's weights are widened to.
 WIDENED = {"mxfp4": "E5M2", E2M3: "E4M3", E3M2: "E5M2"}
@@ -167,12 +186,28 @@ def test_machine_code_multiplies_two_steps_a_turn_without_spills_or_more_waits(
     assert code.count(f"QGMMA.64x{config.tile_m}x32.F32.{WIDENED[b]}.{of_a}") == code.count("QGMMA") == 8
     # One a step and one at the end of a tile; ptxas adds waits where it cannot keep a multiplication in flight.
     assert code.count("WARPGROUP.DEPBAR") == 3
+    # A fence before each commit group.
+    assert code.count("WARPGROUP.ARRIVE") >= 2 * config.groups
     assert code.count("UTMASTG") > 0
     assert code.spill_bytes == 0
     assert code.count("LDL") == code.count("STL") == 0
     assert code.shared_memory_bytes is not None
     assert code.shared_memory_bytes <= 227 * 1024
     assert code.instruction_count < 2500
+
+
+def test_a_divided_tail_is_a_second_loop_without_spills() -> None:
+    problems = [GemmProblem(16, 172 * config.tile_n, 1056, "fp8_e4m3", b, "bf16") for b, config in TAILS]
+    cases = [
+        CompileCase(kernel_of(b).name, "h200", problem, vars(config))
+        for problem, (b, config) in zip(problems, TAILS, strict=True)
+    ]
+    for case, outcome in zip(cases, compile_many(cases), strict=True):
+        assert outcome.code is not None, f"{case}: {outcome.reason}"
+        assert outcome.code.count("QGMMA") == 16
+        assert outcome.code.count("WARPGROUP.DEPBAR") == 6
+        assert outcome.code.count("STAS") > 0
+        assert outcome.code.spill_bytes == 0, case
 
 
 @pytest.mark.parametrize("number", [i for i, case in enumerate(CASES) if case[-1].consumers > 1])
@@ -201,6 +236,11 @@ def test_a_block_asks_for_no_more_registers_than_it_was_launched_with(codes: lis
         ((9, 336, 416), Config(16, 3, tile_n=64), "f32", "mxfp4"),
         ((19, 208, 160), Config(8, 4, pairs=2, tile_n=64), "f32", "mxfp4"),
         ((19, 80, 1408), Config(24, 4, 2, pairs=2, tile_n=64), "bf16", E2M3),
+        # A last tile that two blocks divide behind whole ones: one consumer, two in turn, two pairs, two of A's tiles.
+        ((9, 272, 416), Config(16, 3, tile_n=64, tail_splits=2), "f32", "mxfp4"),
+        ((19, 48, 1408), Config(24, 4, pairs=2, tile_n=64, tail_splits=2), "bf16", "mxfp4"),
+        ((19, 304, 672), Config(24, 4, pairs=2, tail_splits=2), "f32", E3M2),
+        ((33, 272, 416), Config(16, 2, tail_splits=2), "bf16", E2M3),
         ((33, 144, 288), Config(32, 2), "f32", E2M3),
         ((70, 272, 672), Config(72, 3, 4), "bf16", E2M3),
         ((19, 208, 416), Config(16, 2, 2), "f32", E3M2),
@@ -278,10 +318,14 @@ GOOD = GemmProblem(16, 512, 1024, "fp8_e4m3", "mxfp4")
         (GOOD, Config(tile_m=256, stages=6), {"tile_m": 256, "stages": 6}),
         (replace(GOOD, b_format=E2M3), Config(tile_m=256, stages=5), {"tile_m": 256, "stages": 5}),
         (GOOD, Config(stages=1), {"tile_m": 16, "stages": 1}),
-        (GOOD, Config(cluster_n=3), {"cluster_n": 3, "splits": 1, "tile_m": 16}),
-        (GOOD, Config(splits=2, cluster_n=2), {"cluster_n": 2, "splits": 2, "tile_m": 16}),
-        (GOOD, Config(tile_m=24, cluster_n=2), {"cluster_n": 2, "splits": 1, "tile_m": 24}),
+        (GOOD, Config(cluster_n=3), {"cluster_n": 3, "splits": 1, "tail_splits": 1, "tile_m": 16}),
+        (GOOD, Config(splits=2, cluster_n=2), {"cluster_n": 2, "splits": 2, "tail_splits": 1, "tile_m": 16}),
+        (GOOD, Config(tile_m=24, cluster_n=2), {"cluster_n": 2, "splits": 1, "tail_splits": 1, "tile_m": 24}),
         (GOOD, Config(pairs=3), {"pairs": 3}),
+        (GOOD, Config(groups=2), {"groups": 2}),
+        (GOOD, Config(tail_splits=3), {"tail_splits": 3}),
+        (GOOD, Config(splits=2, tail_splits=2), {"splits": 2, "tail_splits": 2}),
+        (replace(GOOD, n=199 * 128), Config(tail_splits=2), {"splits": 1, "tail_splits": 2, "tiles": 199}),
         (GOOD, Config(tile_n=96), {"tile_n": 96}),
         (GOOD, Config(tile_m=72, stages=8, pairs=2), {"pairs": 2, "tile_m": 72, "cluster_n": 1, "stages": 8}),
         (GOOD, Config(stages=6, pairs=2), {"pairs": 2, "tile_m": 16, "cluster_n": 1, "stages": 6}),

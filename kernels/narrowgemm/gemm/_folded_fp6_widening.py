@@ -81,12 +81,18 @@ def fragments(codes: list[Any], scales: list[Any], fmt: str, do: WordOperations,
     codes:  words 3b + j of block b.
     scales: a word of each of the thread's two rows.
     """
-    registers = []
-    for block in range(len(codes) // 3):
-        groups = groups_of(codes[3 * block : 3 * block + 3], ROTATION[fmt], do)
-        factors = [factor_of(scales[row], block, do, halves) for row in range(2)]
-        registers += [widen(groups[2 * row + f], factors[row], fmt, do, halves) for f in range(2) for row in range(2)]
-    return registers
+    return [
+        register for block in range(len(codes) // 3) for register in fragments_of(codes, scales, block, fmt, do, halves)
+    ]
+
+
+def fragments_of(
+    codes: list[Any], scales: list[Any], block: int, fmt: str, do: WordOperations, halves: Halves
+) -> list[Any]:
+    """The four of block number `block`, from all of a thread's words."""
+    groups = groups_of(codes[3 * block : 3 * block + 3], ROTATION[fmt], do)
+    factors = [factor_of(scales[row], block, do, halves) for row in range(2)]
+    return [widen(groups[2 * row + f], factors[row], fmt, do, halves) for f in range(2) for row in range(2)]
 
 
 def _rotated(word: Any, count: int, do: WordOperations) -> Any:

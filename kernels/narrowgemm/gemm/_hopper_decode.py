@@ -11,7 +11,9 @@ Block c of a cluster owns the rows of consumer c, so that two blocks share the a
 Without splits the grid is persistent, and loads of the next tile run ahead while a tile is stored. Where the last wave
 would leave half of the blocks idle, `tail_splits` blocks of a cluster, which had tiles of their own until then, take
 parts of K of one of its tiles. So a cluster divides one tile at the most, its last: nobody sends into shared memory
-that an earlier tile still uses.
+that an earlier tile still uses. Where there are many rows of A, which every tile reads, `cluster_n` blocks of a cluster
+have their tiles side by side and each load half of A's rows for both; a tile that they divide each reads for itself,
+with as many steps, the last of which may lie outside of K.
 
 Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
   consumers (0, 1)  half of the tile's weight rows each: wgmma from shared memory, exchange, scale, transpose, store; a
@@ -21,8 +23,8 @@ Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
 Barriers:
   full   one a stage; an arrival a copy: a box 128 bytes wide of A, and one of B, for each 128 bytes of the stage's K.
          Every consumer waits for it.
-  empty  one a stage; an arrival a consumer. The producer waits for it, and at the end once more for every stage in
-         use.
+  empty  one a stage; an arrival a consumer, in both blocks where they share A. The producer waits for it, and at the
+         end once more for every stage in use: no block leaves a cluster while a partner can still reach it.
   sent   one, where K is divided; an arrival, with its bytes, from every other block of the cluster. The owner waits for
          it: it may then read, and no block ends while another still writes to it.
 A consumer's staging tile is written again when the store before has been read out.
@@ -38,7 +40,6 @@ distributed shared memory follow NVIDIA's programming guide for clusters.
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -56,10 +57,10 @@ from narrowgemm.gemm._hopper_decode_space import (
     WGMMA_ROWS,
     Config,
     store_columns,
-    tail_tiles,
 )
-from narrowgemm.gemm._hopper_parts import steps_of_part
-from narrowgemm.tiling import ceil_div
+from narrowgemm.gemm._hopper_parts import tail_tiles
+from narrowgemm.gemm._hopper_work import Work, for_each_work
+from narrowgemm.tiling import ceil_div, round_up
 
 
 def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, interpret: bool) -> jax.Array:
@@ -70,14 +71,17 @@ def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, i
     tiles, k_steps = ceil_div(n, config.tile_n), ceil_div(k, config.tile_k)
     cores = _mosaic_gpu.core_count(interpret)
     tail = tail_tiles(tiles, config.parts, cores) if config.tail_splits > 1 else 0
-    most = tiles if config.splits > 1 else max(1, cores // config.parts)
+    # Blocks that share A take as many tiles each; what lies beyond C is dropped.
+    whole = round_up(tiles - tail, config.cluster_n)
+    abreast = 1 if config.splits > 1 else config.blocks
+    most = tiles if config.splits > 1 else max(1, cores // config.blocks)
     passed = [_interpreted_exchange(config, tiles)] if interpret and config.parts > 1 else []
     kernel = plgpu.kernel(
-        functools.partial(_body, config=config, tiles=(tiles - tail, tail), k_steps=k_steps, interpret=interpret),
+        functools.partial(_body, config=config, tiles=(whole, tail), k_steps=k_steps, interpret=interpret),
         out_type=(out, *passed),
-        grid=(min(ceil_div(tiles - tail, config.tail_splits) + tail, most),),
+        grid=(min(ceil_div(whole, abreast) + tail, most),),
         grid_names=("clusters",),
-        cluster=(config.parts,),
+        cluster=(config.blocks,),
         cluster_names=("parts",),
         num_threads=config.consumers + 1,
         thread_name="role",
@@ -87,20 +91,6 @@ def launch(name: str, a: Operand, b: Operand, config: Config, out_format: str, i
     )
     result: jax.Array = kernel(qa.codes, qb.codes, scale_operand(qa.tensor_scale), scale_operand(qb.tensor_scale))[0]
     return result
-
-
-@dataclass(frozen=True)
-class _Work:
-    """What a block does of a tile: `steps` of K from `first_step`, after `done` steps of tiles before.
-
-    is_divided: whether the other blocks of the cluster do the rest.
-    """
-
-    tile: jax.Array
-    done: jax.Array
-    first_step: jax.Array
-    steps: jax.Array
-    is_divided: bool
 
 
 def _interpreted_exchange(config: Config, tiles: int) -> jax.ShapeDtypeStruct:
@@ -120,7 +110,7 @@ def _scratch(config: Config, a: QuantizedArray, b: QuantizedArray, out_dtype: An
         "b_buffer": buffer(config.tile_n, b.codes.dtype),
         "out_smem": plgpu.SMEM(staged, out_dtype, transforms=(swizzle,)),
         "full": plgpu.Barrier(num_arrivals=2 * boxes, num_barriers=config.stages),
-        "empty": plgpu.Barrier(num_arrivals=config.consumers, num_barriers=config.stages),
+        "empty": _empty_barrier(config),
     }
     if config.parts > 1 and interpret:
         arrivals = config.consumers
@@ -130,6 +120,13 @@ def _scratch(config: Config, a: QuantizedArray, b: QuantizedArray, out_dtype: An
         sums = (config.parts - 1, config.tile_n // config.consumers, config.tile_m)
         scratch["received"] = plgpu.SMEM(sums, jnp.float32)
     return scratch
+
+
+def _empty_barrier(config: Config) -> Any:
+    if config.cluster_n == 1:
+        return plgpu.Barrier(num_arrivals=config.consumers, num_barriers=config.stages)
+    arrivals = config.consumers
+    return plgpu.ClusterBarrier(collective_axes=("parts",), num_arrivals=arrivals, num_barriers=config.stages)
 
 
 def _body(  # noqa: C901 (the device code of one kernel; its closures are its phases)
@@ -157,50 +154,38 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     boxes = config.tile_k // BOX_K
     rows = config.tile_n // config.consumers
     role, part = lax.axis_index("role"), lax.axis_index("parts")
-    whole, tail = tiles
 
     def stage_of(step: jax.Array) -> jax.Array:
         return lax.rem(step, jnp.int32(config.stages))
 
-    def for_each_tile(visit: Callable[[_Work], None]) -> jax.Array:
-        """Call visit(work) for the tiles of this block; return its steps in all."""
-        is_divided = config.splits > 1
-        # A tile is its cluster's, or its block's where only K of the last ones is divided.
-        axes = ("clusters", "parts") if config.tail_splits > 1 else "clusters"
-        first, steps = steps_of_part(part if is_divided else jnp.int32(0), config.splits, k_steps)
-
-        @plgpu.nd_loop((whole,), collective_axes=axes, init_carry=jnp.int32(0))
-        def steps_done(loop: plgpu.NDLoopInfo, carry: jax.Array) -> jax.Array:
-            visit(_Work(loop.index[0], carry, first, steps, is_divided))
-            done: jax.Array = carry + steps
-            return done
-
-        total: jax.Array = steps_done
-        if tail:
-            first, steps = steps_of_part(part, config.tail_splits, k_steps)
-            cluster, done = lax.axis_index("clusters"), total
-            pl.when(cluster < tail)(lambda: visit(_Work(whole + cluster, done, first, steps, is_divided=True)))
-            total += jnp.where(cluster < tail, steps, 0)
-        return total
+    def for_each_tile(visit: Callable[[Work], None]) -> jax.Array:
+        parts = (config.splits, config.tail_splits)
+        shares_a = config.cluster_n > 1
+        return for_each_work(visit, tiles, parts, k_steps, blocks=config.blocks, in_step=shares_a)
 
     @pl.when(role == config.consumers)
     def _produce() -> None:
         if config.consumers > 1:
             plgpu.set_max_registers(PRODUCER_REGISTERS, action="decrease")
 
-        def load_tile(work: _Work) -> None:
-            @pl.loop(0, work.steps)
+        def load_tile(work: Work) -> None:
+            shared = "parts" if config.cluster_n > 1 and not work.is_divided else None
+
+            @pl.loop(0, work.loaded)
             def _load(i: jax.Array) -> None:
                 slot = stage_of(work.done + i)
                 pl.when(work.done + i >= config.stages)(lambda: plgpu.barrier_wait(empty.at[slot]))
+                step = work.step(i, k_steps)
                 for j in range(boxes):
-                    columns = pl.ds((work.first_step + i) * config.tile_k + j * BOX_K, BOX_K)
+                    columns = pl.ds(step * config.tile_k + j * BOX_K, BOX_K)
                     weights = b_gmem.at[pl.ds(work.tile * config.tile_n, config.tile_n), columns]
                     plgpu.copy_gmem_to_smem(weights, b_tma.at[slot * boxes + j], full.at[slot])
                 for j in range(boxes):
-                    columns = pl.ds((work.first_step + i) * config.tile_k + j * BOX_K, BOX_K)
+                    columns = pl.ds(step * config.tile_k + j * BOX_K, BOX_K)
                     activations = a_gmem.at[pl.ds(0, config.tile_m), columns]
-                    plgpu.copy_gmem_to_smem(activations, a_tma.at[slot * boxes + j], full.at[slot])
+                    plgpu.copy_gmem_to_smem(
+                        activations, a_tma.at[slot * boxes + j], full.at[slot], collective_axes=shared
+                    )
 
         total = for_each_tile(load_tile)
 
@@ -217,8 +202,14 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
         staging = WGMMA_ROWS // store_columns(out_smem.dtype.itemsize)
         staged = out_smem.at[pl.ds(role * staging, staging)]
 
-        def multiply(acc: Any, work: _Work) -> jax.Array:
-            @pl.loop(0, work.steps)
+        def leave(step: jax.Array) -> None:
+            # One thread tells the other block, for all of the warpgroup; in its own block each tells for itself.
+            if config.cluster_n > 1:
+                plgpu.commit_smem()
+            plgpu.barrier_arrive(empty.at[stage_of(step)])
+
+        def multiply(acc: Any, work: Work) -> jax.Array:
+            @pl.loop(0, work.loaded)
             def _multiply(i: jax.Array) -> None:
                 slot = stage_of(work.done + i)
                 plgpu.barrier_wait(full.at[slot])
@@ -227,10 +218,10 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     plgpu.wgmma(acc, weights, a_smem.at[slot * boxes + j].T)
                 # This stage's wgmmas stay in flight; those of the stage before have now read theirs.
                 plgpu.wgmma_wait(boxes)
-                pl.when(i > 0)(lambda: plgpu.barrier_arrive(empty.at[stage_of(work.done + i - 1)]))
+                pl.when(i > 0)(lambda: leave(work.done + i - 1))
 
             result: jax.Array = acc[...]
-            plgpu.barrier_arrive(empty.at[stage_of(work.done + work.steps - 1)])
+            leave(work.done + work.loaded - 1)
             return result
 
         def store(result: jax.Array, tile: jax.Array) -> None:
@@ -246,7 +237,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     target = out_gmem.at[pl.ds(0, config.tile_m), columns]
                     plgpu.copy_smem_to_gmem(out_smem.at[role * staging + j], target)
 
-        def compute_tile(work: _Work) -> None:
+        def compute_tile(work: Work) -> None:
             def accumulate(acc: Any) -> None:
                 result, finish = multiply(acc, work), functools.partial(store, tile=work.tile)
                 if not work.is_divided:

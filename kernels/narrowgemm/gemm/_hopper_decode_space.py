@@ -3,14 +3,14 @@
 import functools
 import itertools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from narrowgemm.errors import UnsupportedError
 from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
-from narrowgemm.gemm._hopper_parts import CLUSTERS, SPLITS
+from narrowgemm.gemm._hopper_parts import CLUSTERS, SPLITS, check_parts, tail_tiles
 from narrowgemm.gemm._pruning import worth_trying
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, round_up
@@ -26,8 +26,6 @@ BOX_K = 128
 TILES_N = (64, 128, 256)
 #: K bytes of a stage: one, two or four boxes.
 TILES_K = (128, 256, 512)
-#: Parts of K of the tiles of the last wave alone.
-TAIL_SPLITS = (1, 2)
 #: A stage is given back when the next one has come, so there are two; Mosaic GPU keeps the phases of a group of
 #: barriers in the bits of one word.
 MIN_STAGES, MAX_STAGES = 2, 32
@@ -46,6 +44,8 @@ class Config:
     splits: parts of K, computed side by side by the blocks of a cluster.
     tail_splits: the same of the tiles that are left for a last wave, where they are at most one a cluster; all others
                  are a block's.
+    cluster_n: blocks of a cluster that take tiles side by side and share A, each loading its part for all; without
+               splits. The blocks that share A are those that divide a tile of the last wave.
     """
 
     tile_m: int = 16
@@ -54,6 +54,7 @@ class Config:
     stages: int = 12
     splits: int = 1
     tail_splits: int = 1
+    cluster_n: int = 1
 
     @property
     def consumers(self) -> int:
@@ -62,8 +63,13 @@ class Config:
 
     @property
     def parts(self) -> int:
-        """Blocks of a cluster: parts of K of all tiles, or of the last ones."""
+        """Parts of K of all tiles, or of the last ones."""
         return max(self.splits, self.tail_splits)
+
+    @property
+    def blocks(self) -> int:
+        """Blocks of a cluster."""
+        return max(self.parts, self.cluster_n)
 
 
 def check_decode(kernel: str, problem: GemmProblem, config: Config) -> None:
@@ -73,35 +79,22 @@ def check_decode(kernel: str, problem: GemmProblem, config: Config) -> None:
     if config.tile_m % 8 or not problem.m <= config.tile_m <= MAX_M:
         rule = f"is not a multiple of 8 from m={problem.m} to {MAX_M}: all of M is one tile"
         raise UnsupportedError(kernel, {"tile_m": config.tile_m}, rule, f"use tile_m={round_up(problem.m, 8)}")
-    known_of = {"tile_n": TILES_N, "tile_k": TILES_K, "splits": SPLITS, "tail_splits": TAIL_SPLITS}
-    for name, known in known_of.items():
+    for name, known in {"tile_n": TILES_N, "tile_k": TILES_K}.items():
         if getattr(config, name) not in known:
             rule = f"is not one of {', '.join(map(str, known))}"
             raise UnsupportedError(kernel, {name: getattr(config, name)}, rule, f"change {name}")
-    k_steps = ceil_div(problem.k, config.tile_k)
-    for name in ("splits", "tail_splits"):
-        if (parts := getattr(config, name)) > k_steps:
-            rule = f"is more than the {k_steps} steps of K of tile_k={config.tile_k}"
-            raise UnsupportedError(kernel, {name: parts}, rule, f"change {name}")
-    if config.tail_splits > 1:
-        _check_tail(kernel, problem, config)
+    steps, tiles = ceil_div(problem.k, config.tile_k), ceil_div(problem.n, config.tile_n)
+    check_parts(kernel, steps, tiles, config.splits, config.tail_splits)
+    if config.cluster_n not in (1, 2) or (config.cluster_n == 2 and (config.splits > 1 or config.tile_m % 16)):
+        values: dict[str, object] = {name: getattr(config, name) for name in ("cluster_n", "splits", "tile_m")}
+        rule = "are not one block, or two without splits that load whole groups of 8 rows of A each"
+        raise UnsupportedError(kernel, values, rule, "change cluster_n")
     needed, available = shared_memory_bytes(problem, config), _mosaic_gpu.SHARED_MEMORY_BYTES - RESERVED_BYTES
     if needed > available or not MIN_STAGES <= config.stages <= MAX_STAGES:
         stages = f"{MIN_STAGES} to {MAX_STAGES}"
         rule = f"needs {needed} bytes of shared memory; a block has {available} and takes {stages} stages"
-        values: dict[str, object] = {name: getattr(config, name) for name in ("tile_m", "tile_n", "tile_k", "stages")}
+        values = {name: getattr(config, name) for name in ("tile_m", "tile_n", "tile_k", "stages")}
         raise UnsupportedError(kernel, values, rule, "change stages or a tile")
-
-
-def _check_tail(kernel: str, problem: GemmProblem, config: Config) -> None:
-    values: dict[str, object] = {"splits": config.splits, "tail_splits": config.tail_splits}
-    if config.splits > 1:
-        rule = "divide K of all tiles and of the last ones"
-        raise UnsupportedError(kernel, values, rule, "leave one of them at 1")
-    tiles = ceil_div(problem.n, config.tile_n)
-    if not tail_tiles(tiles, config.parts, CLUSTERS[1]):
-        rule = f"finds no last wave to divide: {tiles} tiles on {CLUSTERS[1]} multiprocessors leave none, or too many"
-        raise UnsupportedError(kernel, values | {"tile_n": config.tile_n}, rule, "use tail_splits=1")
 
 
 def check_shape(kernel: str, problem: GemmProblem) -> None:
@@ -119,28 +112,22 @@ def candidates_decode(kernel: str, problem: GemmProblem) -> list[Config]:
     Raises UnsupportedError for a shape that no config does.
     """
     check_shape(kernel, problem)
-    tile_m = round_up(problem.m, 8)
     found = []
-    for tile_n, tile_k in itertools.product(TILES_N, reversed(TILES_K)):
+    for tile_n, tile_k, cluster_n in itertools.product(TILES_N, reversed(TILES_K), (1, 2)):
+        if cluster_n > 1 and (problem.m < _LEAST_SHARED or problem.n <= tile_n):
+            continue
+        tile_m = round_up(problem.m, 8 * cluster_n)
         # With less than a wave of whole tiles a tail is all there is, and divided as `splits` has it.
         has_waves = ceil_div(problem.n, tile_n) > CLUSTERS[1]
         for splits, tail_splits in (*((splits, 1) for splits in SPLITS), *([(1, 2)] if has_waves else [])):
-            stages = _stages_that_fit(problem, Config(tile_m, tile_n, tile_k, 1, splits, tail_splits))
-            config = Config(tile_m, tile_n, tile_k, stages, splits, tail_splits)
-            is_deep = tile_k < TILES_K[-1] or stages >= _LEAST_OF_LONG
+            config = Config(tile_m, tile_n, tile_k, 1, splits, tail_splits, cluster_n)
+            config = replace(config, stages=_stages_that_fit(problem, config))
+            is_deep = tile_k < TILES_K[-1] or config.stages >= _LEAST_OF_LONG
             if is_deep and is_admitted(check_decode, kernel, problem, config):
                 found.append(config)
-    return worth_trying(found, functools.partial(_estimated_cycles, problem))
-
-
-def tail_tiles(tiles: int, parts: int, multiprocessors: int) -> int:
-    """Tiles of a last wave that clusters of `parts` blocks can divide: at most one a cluster, else none.
-
-    All others are whole tiles of one block each; their number is then a multiple of the blocks.
-    """
-    clusters = multiprocessors // parts
-    left = tiles % (clusters * parts)
-    return left if left <= clusters else 0
+    tried = worth_trying(found, functools.partial(_estimated_cycles, problem))
+    # No GPU has run these yet: behind all others, until a search has timed them.
+    return sorted(tried, key=lambda config: config.cluster_n > 1)
 
 
 def store_columns(out_itemsize: int) -> int:
@@ -170,6 +157,8 @@ def _stages_that_fit(problem: GemmProblem, one_stage: Config) -> int:
     return min(MAX_STAGES, most)
 
 
+#: Rows of A from which on sharing them is tried: below, weights are nearly all that is loaded.
+_LEAST_SHARED = 32
 #: Stages of the longest that are worth it: with fewer, shorter ones were quicker on an H200.
 _LEAST_OF_LONG = 5
 #: The memory's 4.4 TB/s at 1.75 GHz, and less where 128 bytes of a row are loaded at once. These and all that follow
@@ -196,7 +185,7 @@ def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     waves = ceil_div(tiles - tail, CLUSTERS[config.splits]) + (tail > 0) / config.tail_splits
     steps = ceil_div(ceil_div(problem.k, config.tile_k), config.splits)
     rate = _MEMORY_BYTES_PER_CYCLE * (_OF_SHORT_ROWS if config.tile_k == BOX_K else 1)
-    memory = problem.k * (problem.n + _A_SHARE * tiles * config.tile_m) / rate
+    memory = problem.k * (problem.n + _A_SHARE * tiles * config.tile_m / config.cluster_n) / rate
     arriving = _stage_bytes(config) / _BYTES_PER_CYCLE
     busiest = waves * steps * max(arriving, (_LATENCY_CYCLES + arriving) / (config.stages - 1))
     end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE

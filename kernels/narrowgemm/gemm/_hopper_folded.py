@@ -10,15 +10,17 @@ cluster. At the end each block but the owner sends its FP32 sums into the owner'
 to its own in the order of the parts: the same bits on every run. Block c of a cluster owns the rows of consumer c.
 
 Without splits the grid is persistent, and loads of the next tile run ahead while a tile is stored; two blocks of a
-cluster may then take tiles side by side in N and each load half of the rows of A for both. With splits a cluster has
-one tile: nobody sends into shared memory that an earlier tile still uses.
+cluster may then take tiles side by side in N and each load half of the rows of A for both. Or, where the last wave
+would leave half of the blocks idle, `tail_splits` blocks, which had tiles of their own until then, take parts of K of
+one of its tiles. A cluster divides one tile at the most, its last: nobody sends into shared memory that an earlier tile
+still uses.
 
 Roles of a thread block, each one a Pallas thread (a warpgroup of 128):
   consumers (0, 1)  64 of N each (a tile of 64 has one alone): words -> registers -> widened -> wgmma with A from shared
                     memory; exchange, scale, convert, transpose into shared memory, store by TMA. A step's wgmmas stay
                     in flight while the next step is widened, so steps are taken two by two with registers of their
                     own; what is missing to a multiple of two is filled up by steps outside of K, which TMA makes zeros
-                    of;
+                    of. With `groups` = 4 a step's first block of K is multiplied while its next ones are widened;
             (then)  with `pairs` = 2: as many more of the same rows. The pairs take two steps in turn, so that one
                     widens while the other waits; at the end of a tile the second hands its sums to the first, which
                     stores the total. Stages are then a multiple of four, so that a stage's barrier is always waited for
@@ -32,7 +34,7 @@ Barriers:
          every stage in use: no block leaves a cluster while a partner can still reach it.
   handed, taken  one a consumer of the first pair, with two pairs only; an arrival of its partner, whose sums lie in
          shared memory, and of itself, once they have been added. The partner waits for `taken` before the next tile's.
-  sent   one, with splits only; an arrival, with its bytes, from every other block of the cluster. The owner waits for
+  sent   one, where K is divided; an arrival, with its bytes, from every other block of the cluster. The owner waits for
          it: it may then read, and no block ends while another still writes to it.
 Of a consumer's two staging tiles one is written again when the store before the last has been read out.
 
@@ -61,7 +63,7 @@ from narrowgemm.formats.fold import FoldedWeights, tile_values
 from narrowgemm.formats.fold_words import TILE_K, TILE_ROWS, tiles_shape
 from narrowgemm.formats.quantize import Operand, QuantizedArray, as_quantized
 from narrowgemm.formats.spec import format_named
-from narrowgemm.gemm import _hopper_sums, _mosaic_gpu, _wgmma_folded, _wgmma_store
+from narrowgemm.gemm import _hopper_sums, _mosaic_gpu, _wgmma_folded, _wgmma_ptx, _wgmma_store
 from narrowgemm.gemm._hopper import REGISTERS, scale_operand
 from narrowgemm.gemm._hopper_folded_space import (
     Config,
@@ -69,8 +71,9 @@ from narrowgemm.gemm._hopper_folded_space import (
     store_columns,
     store_rows,
 )
-from narrowgemm.gemm._hopper_parts import steps_of_part
+from narrowgemm.gemm._hopper_parts import tail_tiles
 from narrowgemm.gemm._hopper_sums import Finish
+from narrowgemm.gemm._hopper_work import Work, for_each_work
 from narrowgemm.gemm._wgmma_epilogue import load_clamped
 from narrowgemm.tiling import ceil_div
 
@@ -87,15 +90,18 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
     (m, k), n = qa.shape, b.shape[0]
     out = jax.ShapeDtypeStruct((m, n), format_named(out_format).element.dtype)
     tiles, k_steps = (ceil_div(m, config.tile_m), ceil_div(n, config.tile_n * config.cluster_n)), ceil_div(k, TILE_K)
-    count = tiles[0] * tiles[1]
-    clusters = max(1, _mosaic_gpu.core_count(interpret) // config.cluster_n)
-    passed = [_interpreted_exchange(config, count)] if interpret and config.splits > 1 else []
+    count, cores = tiles[0] * tiles[1], _mosaic_gpu.core_count(interpret)
+    tail = tail_tiles(count, config.parts, cores) if config.tail_splits > 1 else 0
+    clusters = count if config.splits > 1 else max(1, cores // (config.cluster_n * config.parts))
+    passed = [_interpreted_exchange(config, count)] if interpret and config.parts > 1 else []
     kernel = plgpu.kernel(
-        functools.partial(_body, fmt=b.format, config=config, tiles=tiles, k_steps=k_steps, interpret=interpret),
+        functools.partial(
+            _body, fmt=b.format, config=config, tiles=tiles, tail=tail, k_steps=k_steps, interpret=interpret
+        ),
         out_type=(out, *passed),
-        grid=(count if config.splits > 1 else min(count, clusters),),
+        grid=(min(ceil_div(count - tail, config.tail_splits) + tail, clusters),),
         grid_names=("clusters",),
-        cluster=(config.splits, config.cluster_n),
+        cluster=(config.parts, config.cluster_n),
         cluster_names=("parts", "cluster_n"),
         num_threads=config.consumers + 1,
         thread_name="role",
@@ -109,7 +115,7 @@ def launch(name: str, a: Operand, b: Any, config: Config, out_format: str, inter
 
 def _interpreted_exchange(config: Config, tiles: int) -> jax.ShapeDtypeStruct:
     """What stands for `received` of every cluster and consumer in the interpreter."""
-    return jax.ShapeDtypeStruct((tiles, config.abreast, config.splits - 1, TILE_ROWS, config.tile_m), jnp.float32)
+    return jax.ShapeDtypeStruct((tiles, config.abreast, config.parts - 1, TILE_ROWS, config.tile_m), jnp.float32)
 
 
 def _scratch(config: Config, a: QuantizedArray, fmt: str, out_dtype: Any, interpret: bool) -> dict[str, Any]:
@@ -128,12 +134,12 @@ def _scratch(config: Config, a: QuantizedArray, fmt: str, out_dtype: Any, interp
         scratch["sums"] = plgpu.SMEM((config.abreast, TILE_ROWS, config.tile_m), jnp.float32)
         scratch["handed"] = plgpu.Barrier(num_arrivals=1, num_barriers=config.abreast)
         scratch["taken"] = plgpu.Barrier(num_arrivals=1, num_barriers=config.abreast)
-    if config.splits > 1 and interpret:
+    if config.parts > 1 and interpret:
         arrivals = config.abreast
         scratch["sent"] = plgpu.ClusterBarrier(collective_axes=("parts",), num_arrivals=arrivals, num_barriers=1)
-    elif config.splits > 1:
-        scratch["sent"] = plgpu.Barrier(num_arrivals=config.splits - 1)
-        scratch["received"] = plgpu.SMEM((config.splits - 1, TILE_ROWS, config.tile_m), jnp.float32)
+    elif config.parts > 1:
+        scratch["sent"] = plgpu.Barrier(num_arrivals=config.parts - 1)
+        scratch["received"] = plgpu.SMEM((config.parts - 1, TILE_ROWS, config.tile_m), jnp.float32)
     return scratch
 
 
@@ -165,18 +171,20 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     fmt: str,
     config: Config,
     tiles: tuple[int, int],
+    tail: int,
     k_steps: int,
     interpret: bool,
 ) -> None:
-    """The kernel of one thread block; `tiles` counts those of C in M, and in N those of a cluster."""
+    """The kernel of one thread block; `tiles` counts those of C in M, and in N those of a cluster.
+
+    tail: how many of all tiles, the last ones, are divided among the blocks of a cluster.
+    """
     a_tma, a_smem = _mosaic_gpu.views(a_buffer, interpret)
     role, part = lax.axis_index("role"), lax.axis_index("parts")
     consumers, abreast = config.consumers, config.abreast
     half, pair = (role, jnp.int32(0)) if config.pairs == 1 else (lax.rem(role, abreast), role // abreast)
-    first_step, steps = steps_of_part(part, config.splits, k_steps)
     # Each pair takes two steps a round.
-    rounds = (steps + 2 * config.pairs - 1) // (2 * config.pairs)
-    loaded_steps = 2 * config.pairs * rounds
+    round_steps = 2 * config.pairs
 
     def step_of(done: jax.Array, number: jax.Array | int) -> jax.Array:
         """The step that is this pair's own step number `number` of a tile."""
@@ -187,30 +195,27 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
     def stage_of(step: jax.Array) -> jax.Array:
         return lax.rem(step, jnp.int32(config.stages))
 
-    def for_each_tile(visit: Callable[..., None]) -> jax.Array:
-        """Call visit(steps done, tile, its number in M and in N) for this cluster's tiles; return the steps in all."""
+    def for_each_tile(visit: Callable[[Work, jax.Array, jax.Array], None]) -> jax.Array:
+        """Call visit(work, number of the tile in M, and in N) for the tiles of this block; return the steps in all."""
 
-        @plgpu.nd_loop((tiles[0] * tiles[1],), collective_axes="clusters", init_carry=jnp.int32(0))
-        def steps_done(loop: plgpu.NDLoopInfo, carry: jax.Array) -> jax.Array:
-            tile_m, cluster_tile = place_of(loop.index[0], tiles, config.tile_m)
-            tile_n = cluster_tile * config.cluster_n + lax.axis_index("cluster_n")
-            visit(carry, loop.index[0], tile_m, tile_n)
-            done: jax.Array = carry + loaded_steps
-            return done
+        def visit_place(work: Work) -> None:
+            tile_m, cluster_tile = place_of(work.tile, tiles, config.tile_m)
+            visit(work, tile_m, cluster_tile * config.cluster_n + lax.axis_index("cluster_n"))
 
-        total: jax.Array = steps_done
-        return total
+        counts = (tiles[0] * tiles[1] - tail, tail)
+        parts = (config.splits, config.tail_splits)
+        return for_each_work(visit_place, counts, parts, k_steps, blocks=config.parts, unit=round_steps)
 
     @pl.when(role == consumers)
     def _produce() -> None:
         if consumers > 1:
             plgpu.set_max_registers(REGISTERS[consumers][1], action="decrease")
 
-        def load_tile(done: jax.Array, _: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
-            @pl.loop(0, loaded_steps)
+        def load_tile(work: Work, tile_m: jax.Array, tile_n: jax.Array) -> None:
+            @pl.loop(0, work.loaded)
             def _load(i: jax.Array) -> None:
-                slot, k_step = stage_of(done + i), jnp.where(i < steps, first_step + i, k_steps)
-                pl.when(done + i >= config.stages)(lambda: plgpu.barrier_wait(empty.at[slot]))
+                slot, k_step = stage_of(work.done + i), work.step(i, k_steps)
+                pl.when(work.done + i >= config.stages)(lambda: plgpu.barrier_wait(empty.at[slot]))
                 weights = tiles_gmem.at[pl.ds(tile_n * abreast, abreast), k_step]
                 plgpu.copy_gmem_to_smem(weights, packed_smem.at[slot], full.at[slot])
                 activations = a_gmem.at[pl.ds(tile_m * config.tile_m, config.tile_m), pl.ds(k_step * TILE_K, TILE_K)]
@@ -244,36 +249,37 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                 plgpu.commit_smem()
             plgpu.barrier_arrive(empty.at[stage_of(step)])
 
-        def sums_of(done: jax.Array) -> jax.Array:
-            def accumulate(acc: Any) -> jax.Array:
-                @pl.loop(0, rounds)
-                def _round(number: jax.Array) -> None:
-                    for own in (2 * number, 2 * number + 1):
-                        slot = stage_of(step_of(done, own))
-                        plgpu.barrier_wait(full.at[slot])
-                        weights = _wgmma_folded.load_folded(packed_smem.at[slot, half], fmt)
-                        plgpu.wgmma(acc, weights, a_smem.at[slot].T)
-                        # This step's wgmmas stay in flight; those of the step before have now read theirs.
-                        plgpu.wgmma_wait(1)
-                        pl.when(own > 0)(functools.partial(leave, step_of(done, own - 1)))
+        def sums_of(work: Work) -> jax.Array:
+            rounds = work.loaded // round_steps
 
-                own_sums: jax.Array = acc[...]
-                leave(step_of(done, 2 * rounds - 1))
-                return own_sums
+            def two_steps(number: jax.Array, total: jax.Array) -> jax.Array:
+                for own in (2 * number, 2 * number + 1):
+                    slot = stage_of(step_of(work.done, own))
+                    plgpu.barrier_wait(full.at[slot])
+                    total = _wgmma_folded.multiply(
+                        total, packed_smem.at[slot, half], a_smem.at[slot], fmt, config.groups
+                    )
+                    # This step's wgmmas stay in flight; those of the step before have now read theirs.
+                    plgpu.wgmma_wait(config.groups)
+                    pl.when(own > 0)(functools.partial(leave, step_of(work.done, own - 1)))
+                return total
 
-            result: jax.Array = pl.run_scoped(accumulate, plgpu.WGMMAAccumulatorRef(shape, jnp.float32))
-            return result
+            total = lax.fori_loop(0, rounds, two_steps, _wgmma_ptx.zeros(shape, interpret))
+            plgpu.wgmma_wait(0)
+            own_sums = _wgmma_folded.finished(total)
+            leave(step_of(work.done, 2 * rounds - 1))
+            return own_sums
 
-        def interpreted_sums_of(done: jax.Array) -> jax.Array:
+        def interpreted_sums_of(work: Work) -> jax.Array:
             def step(i: jax.Array, total: jax.Array) -> jax.Array:
-                slot = stage_of(step_of(done, i))
+                slot = stage_of(step_of(work.done, i))
                 plgpu.barrier_wait(full.at[slot])
                 values = tile_values(packed_smem[slot, half][None, None], fmt)
                 total += values @ a_smem[slot].astype(jnp.float32).T
-                leave(step_of(done, i))
+                leave(step_of(work.done, i))
                 return total
 
-            result: jax.Array = lax.fori_loop(0, 2 * rounds, step, jnp.zeros(shape, jnp.float32))
+            result: jax.Array = lax.fori_loop(0, work.loaded // config.pairs, step, jnp.zeros(shape, jnp.float32))
             return result
 
         def store(total: jax.Array, factors: tuple[jax.Array, jax.Array], row: jax.Array, column: jax.Array) -> None:
@@ -292,18 +298,18 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                     target = out_gmem.at[pl.ds(row + start, rows), pl.ds(column + j * columns, columns)]
                     plgpu.copy_smem_to_gmem(out_smem.at[staged + j], target)
 
-        def compute_tile(done: jax.Array, tile: jax.Array, tile_m: jax.Array, tile_n: jax.Array) -> None:
+        def compute_tile(work: Work, tile_m: jax.Array, tile_n: jax.Array) -> None:
             row, column = tile_m * config.tile_m, (tile_n * abreast + half) * TILE_ROWS
             layout = plgpu.Layout.WGMMA.reduce(1)
             factors = load_clamped(factors_gmem, (column,), (TILE_ROWS,), layout, interpret)
-            own = (interpreted_sums_of if interpret else sums_of)(done)
+            own = (interpreted_sums_of if interpret else sums_of)(work)
             # Part of a factor that is far from one is taken first, and the rest with A's scale, which may undo it: the
             # sum times either alone can leave FP32 where the result does not.
             near = jnp.where(factors > FAR, FAR * FAR, jnp.where(factors < 1 / FAR, 1 / (FAR * FAR), 1.0))
             far = factors * jnp.where(factors > FAR, 1 / (FAR * FAR), jnp.where(factors < 1 / FAR, FAR * FAR, 1.0))
             finish: Finish = functools.partial(store, factors=(near, far * scale), row=row, column=column)
-            if config.splits > 1:
-                slots = exchange_gmem.at[tile, half] if interpret else received
+            if work.is_divided:
+                slots = exchange_gmem.at[work.tile, half] if interpret else received
                 finish = functools.partial(
                     _hopper_sums.sum_of_parts,
                     place=(part, half),
@@ -314,7 +320,7 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
                 )
             if config.pairs > 1:
                 exchange = (sums.at[half], handed.at[half], taken.at[half])
-                _hopper_sums.sum_of_pairs(own, pair, done > 0, exchange, finish, interpret)
+                _hopper_sums.sum_of_pairs(own, pair, work.done > 0, exchange, finish, interpret)
             else:
                 finish(own)
 

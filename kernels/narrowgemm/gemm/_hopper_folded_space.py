@@ -12,7 +12,7 @@ from narrowgemm.formats.spec import format_named
 from narrowgemm.gemm import _mosaic_gpu
 from narrowgemm.gemm._choices import check_choices
 from narrowgemm.gemm._hopper import CONSUMERS, check_row, is_admitted
-from narrowgemm.gemm._hopper_parts import CLUSTERS, SPLITS
+from narrowgemm.gemm._hopper_parts import CLUSTERS, SPLITS, check_parts, tail_tiles
 from narrowgemm.gemm._pruning import worth_trying
 from narrowgemm.problem import GemmProblem
 from narrowgemm.tiling import ceil_div, raster
@@ -21,6 +21,8 @@ from narrowgemm.tiling import ceil_div, raster
 TILES_N = (TILE_ROWS, CONSUMERS * TILE_ROWS)
 #: wgmma's widest N, and 128 accumulators a thread.
 MAX_TILE_M = 256
+#: Commit groups of a step: of all its blocks of K, or of one each.
+GROUPS = (1, TILE_K // BLOCK)
 #: With four consumers, whose threads have fewer registers.
 MAX_TILE_M_OF_FOUR = 64
 #: Steps of K are taken in pairs, the first of which is given back during the second.
@@ -40,6 +42,8 @@ _DEPTHS = {
     (TILE_ROWS, 1): (8, 16),
     (TILE_ROWS, 2): (12, 16, MAX_STAGES),
 }
+#: Parts of K, blocks that share A, and parts of K of the last tiles.
+_PARTS = (*((splits, 1, 1) for splits in SPLITS), (1, 2, 1), (1, 1, 2))
 _TILES_M = (8, 16, 24, 32, 48, 64, 96, 128, 160, 192, 224, 256)
 
 
@@ -53,6 +57,9 @@ class Config:
     cluster_n: blocks of a cluster side by side in N, which share A, each loading its part for all; without splits.
     pairs:  of consumers, 1 or 2; two take two steps of K in turn and add their sums at the end of a tile.
     tile_n: rows of B of a tile, 64 for each consumer of a pair, which of a tile of 64 is one consumer alone.
+    groups: commit groups of a step: 1, or 4, of a block of K each, so that one is multiplied while the next is widened.
+    tail_splits: as `splits`, of the tiles that are left for a last wave, where they are at most one a cluster; all
+        others are a block's.
     """
 
     tile_m: int = 16
@@ -61,6 +68,8 @@ class Config:
     cluster_n: int = 1
     pairs: int = 1
     tile_n: int = CONSUMERS * TILE_ROWS
+    groups: int = 1
+    tail_splits: int = 1
 
     @property
     def abreast(self) -> int:
@@ -71,6 +80,11 @@ class Config:
     def consumers(self) -> int:
         """Warpgroups of a block that multiply."""
         return self.pairs * self.abreast
+
+    @property
+    def parts(self) -> int:
+        """Blocks of a cluster that divide K: of all tiles, or of the last ones."""
+        return max(self.splits, self.tail_splits)
 
 
 def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
@@ -83,19 +97,20 @@ def check_folded(kernel: str, problem: GemmProblem, config: Config) -> None:
     if config.tile_m % 8 or not 8 <= config.tile_m <= MAX_TILE_M:
         rule = f"is not a multiple of 8 from 8 to {MAX_TILE_M}, the widest wgmma"
         raise UnsupportedError(kernel, {"tile_m": config.tile_m}, rule, "change tile_m")
-    steps = ceil_div(problem.k, TILE_K)
-    if config.splits not in SPLITS or config.splits > steps:
-        rule = f"is not one of {', '.join(map(str, SPLITS))} up to the {steps} steps of K of {TILE_K}"
-        raise UnsupportedError(kernel, {"splits": config.splits}, rule, "change splits")
-    if config.cluster_n not in (1, 2) or (config.cluster_n == 2 and (config.splits > 1 or config.tile_m % 16)):
-        values: dict[str, object] = {name: getattr(config, name) for name in ("cluster_n", "splits", "tile_m")}
-        rule = "are not one block, or two without splits that load whole groups of 8 rows of A each"
+    check_parts(kernel, ceil_div(problem.k, TILE_K), tile_count(problem, config), config.splits, config.tail_splits)
+    if config.cluster_n not in (1, 2) or (config.cluster_n == 2 and (config.parts > 1 or config.tile_m % 16)):
+        names = ("cluster_n", "splits", "tail_splits", "tile_m")
+        values: dict[str, object] = {name: getattr(config, name) for name in names}
+        rule = "are not one block, or two without parts of K that load whole groups of 8 rows of A each"
         raise UnsupportedError(kernel, values, rule, "change cluster_n")
     if config.pairs not in (1, 2):
         raise UnsupportedError(kernel, {"pairs": config.pairs}, "of consumers are not 1 or 2", "change pairs")
     if config.tile_n not in TILES_N:
         rule = f"is not one of {', '.join(map(str, TILES_N))}"
         raise UnsupportedError(kernel, {"tile_n": config.tile_n}, rule, "change tile_n")
+    if config.groups not in GROUPS:
+        rule = f"are not {GROUPS[0]}, or {GROUPS[1]}: one for each block of K of a step"
+        raise UnsupportedError(kernel, {"groups": config.groups}, rule, "change groups")
     most = MAX_TILE_M_OF_FOUR if config.consumers == 2 * CONSUMERS else MAX_TILE_M
     if config.pairs == 2 and (config.tile_m > most or config.cluster_n > 1 or config.stages % 4):
         values = {name: getattr(config, name) for name in ("pairs", "tile_m", "cluster_n", "stages")}
@@ -117,17 +132,26 @@ def candidates_folded(kernel: str, problem: GemmProblem) -> list[Config]:
     for narrower, tile_m in itertools.pairwise((0, *_TILES_M)):
         if narrower >= problem.m:
             break  # that one holds all rows
-        for splits, cluster_n in (*((splits, 1) for splits in SPLITS), (1, 2)):
-            if cluster_n > 1 and (problem.n <= Config.tile_n or tile_m < _LEAST_SHARED):
-                continue
-            for (tile_n, pairs), depths in _DEPTHS.items():
-                config, unit = Config(tile_m, 1, splits, cluster_n, pairs, tile_n), 4 if pairs > 1 else 1
+        for (tile_n, pairs), depths in _DEPTHS.items():
+            for splits, cluster_n, tail_splits in _PARTS:
+                if cluster_n > 1 and (problem.n <= Config.tile_n or tile_m < _LEAST_SHARED):
+                    continue
+                config = Config(tile_m, 1, splits, cluster_n, pairs, tile_n, tail_splits=tail_splits)
+                unit = 4 if pairs > 1 else 1
                 fitting = _stages_that_fit(problem, config) // unit * unit
-                configs = [replace(config, stages=stages) for stages in sorted({min(fitting, most) for most in depths})]
-                found += [config for config in configs if is_admitted(check_folded, kernel, problem, config)]
+                for stages, groups in itertools.product(sorted({min(fitting, most) for most in depths}), GROUPS):
+                    chosen = replace(config, stages=stages, groups=groups)
+                    found += [chosen] if is_admitted(check_folded, kernel, problem, chosen) else []
     if not found:
         check_folded(kernel, problem, Config(tile_m=8, stages=MIN_STAGES))
-    return worth_trying(found, functools.partial(_estimated_cycles, problem))
+    tried = worth_trying(found, functools.partial(_estimated_cycles, problem))
+    # No GPU has run these yet: behind all others, until a search has timed them.
+    return sorted(tried, key=lambda config: config.groups > 1 or config.tail_splits > 1)
+
+
+def tile_count(problem: GemmProblem, config: Config) -> int:
+    """Tiles of the whole grid: of a cluster that shares A, together one."""
+    return ceil_div(problem.m, config.tile_m) * ceil_div(problem.n, config.tile_n * config.cluster_n)
 
 
 def place_of(index: Any, tiles: tuple[int, int], tile_m: int) -> tuple[Any, Any]:
@@ -160,7 +184,7 @@ def shared_memory_bytes(problem: GemmProblem, config: Config) -> int:
 
 def received_bytes(config: Config) -> int:
     """FP32 sums of a consumer, from every other block of the cluster."""
-    return (config.splits - 1) * TILE_ROWS * config.tile_m * 4
+    return (config.parts - 1) * TILE_ROWS * config.tile_m * 4
 
 
 def _stage_bytes(fmt: str, config: Config) -> int:
@@ -196,16 +220,19 @@ _EPILOGUE_ELEMENTS_PER_CYCLE = 18
 
 def _estimated_cycles(problem: GemmProblem, config: Config) -> float:
     """Cycles of the whole grid: of full waves, of a last one, which has the memory for itself, and of their ends."""
-    tiles_m = ceil_div(problem.m, config.tile_m)
-    tiles = tiles_m * ceil_div(problem.n, config.tile_n * config.cluster_n) * config.cluster_n
-    at_once, k_steps = CLUSTERS[config.splits], ceil_div(ceil_div(problem.k, TILE_K), config.splits)
-    full, last = divmod(tiles, at_once)
+    tiles, at_once = tile_count(problem, config) * config.cluster_n, CLUSTERS[config.splits]
+    tail = tail_tiles(tiles, config.parts, CLUSTERS[1]) if config.tail_splits > 1 else 0
+    full, last = divmod(tiles - tail, at_once)
     steps = full * _step_cycles(problem, config, at_once) + (_step_cycles(problem, config, last) if last else 0)
+    if tail:
+        steps += _step_cycles(problem, config, config.parts * tail) / config.parts
     end = config.tile_n * config.tile_m / _EPILOGUE_ELEMENTS_PER_CYCLE + _CYCLES_PER_TILE
     end += (config.pairs - 1) * _CYCLES_PER_SUM
-    if config.splits > 1:
-        end += math.log2(config.splits) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
-    return k_steps * steps + ceil_div(tiles, at_once) * end + _LAUNCH_CYCLES
+    ends = ceil_div(tiles, at_once) * end
+    if config.parts > 1:
+        exchange = math.log2(config.parts) * _EXCHANGE_CYCLES + received_bytes(config) / _EXCHANGE_BYTES_PER_CYCLE
+        ends += exchange * (1 if tail else ceil_div(tiles, at_once))
+    return ceil_div(ceil_div(problem.k, TILE_K), config.splits) * steps + ends + _LAUNCH_CYCLES
 
 
 def _step_cycles(problem: GemmProblem, config: Config, tiles: int) -> float:

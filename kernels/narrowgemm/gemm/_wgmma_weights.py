@@ -48,20 +48,8 @@ def load_weights(
         arg_types=(plgpu.RefType(),), return_type=(array,) * count + (rows,) * scales
     )
     def emit(_: Any, smem: Any) -> Any:
-        word = ir.IntegerType.get_signless(32)
-        thread = arith.remui(mgpu_utils.thread_idx(), WORDS.constant(mgpu_utils.WARPGROUP_SIZE))
-        base = mgpu_utils.memref_ptr(smem)
-
-        def load(first: Any, words: int) -> list[Any]:
-            pointer = mgpu_utils.getelementptr(base, [first], word)
-            vector = llvm.load(ir.VectorType.get((words,), word), pointer, alignment=4 * words)
-            return [llvm.extractelement(vector, WORDS.constant(i)) for i in range(words)]
-
-        own = arith.muli(thread, WORDS.constant(4))
-        codes = [w for plane in range(planes) for w in load(arith.addi(own, WORDS.constant(512 * plane)), 4)]
-        # The four threads of a row are neighbours: 32 pairs of rows.
-        pair = arith.muli(arith.shrui(thread, WORDS.constant(2)), WORDS.constant(scale_words))
-        found = convert(codes, load(arith.addi(pair, WORDS.constant(512 * planes)), scale_words), (WORDS, FLOATS))
+        codes, scale_words_ = thread_words(smem, planes, scale_words)
+        found = convert(codes, scale_words_, (WORDS, FLOATS))
         lanes = ir.VectorType.get((4 // jnp.dtype(element).itemsize,), mgpu_utils.dtype_to_ir_type(element))
         number = ir.VectorType.get((1,), ir.F32Type.get())
         return (
@@ -71,6 +59,24 @@ def load_weights(
 
     loaded = emit(tile)
     return loaded[:count], loaded[count:]
+
+
+def thread_words(smem: Any, planes: int, scale_words: int) -> tuple[list[Any], list[Any]]:
+    """A thread's words of codes, and of scales of its two rows, from a tile in shared memory."""
+    word = ir.IntegerType.get_signless(32)
+    thread = arith.remui(mgpu_utils.thread_idx(), WORDS.constant(mgpu_utils.WARPGROUP_SIZE))
+    base = mgpu_utils.memref_ptr(smem)
+
+    def load(first: Any, words: int) -> list[Any]:
+        pointer = mgpu_utils.getelementptr(base, [first], word)
+        vector = llvm.load(ir.VectorType.get((words,), word), pointer, alignment=4 * words)
+        return [llvm.extractelement(vector, WORDS.constant(i)) for i in range(words)]
+
+    own = arith.muli(thread, WORDS.constant(4))
+    codes = [w for plane in range(planes) for w in load(arith.addi(own, WORDS.constant(512 * plane)), 4)]
+    # The four threads of a row are neighbours: 32 pairs of rows.
+    pair = arith.muli(arith.shrui(thread, WORDS.constant(2)), WORDS.constant(scale_words))
+    return codes, load(arith.addi(pair, WORDS.constant(512 * planes)), scale_words)
 
 
 def _registers(words: list[Any], lanes: Any, layout: Any, shape: tuple[int, ...]) -> Any:
