@@ -14,7 +14,7 @@ such numbers are multiplied at once by the block's power of two, exactly, and th
   E2M3 7.5    0 11 111  0 00011 111 0000000      7.5 · 2^-14     0.003662109375   0 0110 111    7.5 · 2^-3
   E2M3 1/8    0 00 001  0 00000 001 0000000      2^-3 · 2^-14    2^-14            0 0001 000    2^-3 · 2^-3
 
-Instructions for four weights: E3M2 6, E2M3 8; and 6 more for 16, whose last four are gathered from three words.
+Instructions for four weights: E3M2 6, E2M3 8; and 5 more for 16, whose last four are gathered from three words.
 """
 
 from collections.abc import Callable
@@ -24,55 +24,53 @@ from typing import Any
 from narrowgemm.formats.fold_words import FREE, ROTATION
 from narrowgemm.gemm._words import WordOperations
 
-_ALL_ONES = 0xFFFFFFFF
-
 
 @dataclass(frozen=True)
 class Halves:
     """Operations on 32-bit words that widening by FP16 takes.
 
-    permute:      (low, high, selectors): four bytes of the eight of low and high, chosen by four nibbles below 8.
-    multiply_f16: (left, right): two products of FP16, rounded to nearest, subnormals kept.
-    twice_and:    (word, addend): 2 · word + addend, its lowest 32 bits.
+    multiply_f16: (word, factors, half): the two FP16 numbers of a word, each times that half of factors (1: the upper),
+                  rounded to nearest, subnormals kept.
+    down_and:     (word, count, addend): the word shifted down by a constant, plus addend.
+    select:       (mask, word, other): bits of the word where the mask has ones, and elsewhere of the other.
     """
 
-    permute: Callable[[Any, Any, Any], Any]
-    multiply_f16: Callable[[Any, Any], Any]
-    twice_and: Callable[[Any, Any], Any]
+    multiply_f16: Callable[[Any, Any, int], Any]
+    down_and: Callable[[Any, int, Any], Any]
+    select: Callable[[Any, Any, Any], Any]
 
 
-def factor_of(scales: Any, block: int, do: WordOperations, halves: Halves) -> Any:
-    """The power of two of a row's block number `block` of four, twice, from the word of their high bytes."""
-    return halves.permute(scales, do.constant(0), do.constant(0x0404 | block << 4 | block << 12))
+def factor_of(scales: Any, block: int, do: WordOperations) -> tuple[Any, int]:
+    """A row's power of two for its block number `block` of four: a word, of their high bytes' word, and which half."""
+    high_bytes = scales if block % 2 else do.up(scales, 8)
+    return do.both(high_bytes, do.constant(0xFF00FF00)), block // 2
 
 
-def groups_of(words: list[Any], rotation: int, do: WordOperations) -> list[Any]:
+def groups_of(words: list[Any], rotation: int, do: WordOperations, halves: Halves) -> list[Any]:
     """The four groups of three words, each a word of four codes; other bits of it are the other groups'."""
     free = FREE >> rotation
-    last = do.both(_rotated(words[0], 30, do), do.constant(_turned(free, 30)))
-    last = do.either(last, do.both(do.down(words[1], 2), do.constant(free >> 2)))
-    last = do.either(last, do.both(do.down(words[2], 4), do.constant(free >> 4)))
-    return [*words, last]
+    last = halves.select(do.constant(free >> 2), do.down(words[1], 2), _rotated(words[0], 30, do))
+    return [*words, halves.select(do.constant(free >> 4), do.down(words[2], 4), last)]
 
 
-def widen(group: Any, factor: Any, fmt: str, do: WordOperations, halves: Halves) -> Any:
+def widen(group: Any, factor: tuple[Any, int], fmt: str, do: WordOperations, halves: Halves) -> Any:
     """The register of four FP8 bytes that a group's four codes become, of blocks with that factor."""
     return (_widen_e3m2 if fmt == "mxfp6_e3m2" else _widen_e2m3)(group, factor, do, halves)
 
 
-def _widen_e3m2(group: Any, factor: Any, do: WordOperations, halves: Halves) -> Any:
+def _widen_e3m2(group: Any, factor: tuple[Any, int], do: WordOperations, halves: Halves) -> Any:
     mask = do.constant(0x9F009F00)
-    odd = halves.multiply_f16(do.both(group, mask), factor)
-    even = halves.multiply_f16(do.both(do.up(group, 8), mask), factor)
-    return halves.permute(even, odd, do.constant(0x7351))
+    odd = halves.multiply_f16(do.both(group, mask), *factor)
+    even = halves.multiply_f16(do.both(do.up(group, 8), mask), *factor)
+    return halves.down_and(even, 8, odd)
 
 
-def _widen_e2m3(group: Any, factor: Any, do: WordOperations, halves: Halves) -> Any:
+def _widen_e2m3(group: Any, factor: tuple[Any, int], do: WordOperations, halves: Halves) -> Any:
     mask = do.constant(0x0F800F80)
-    odd = halves.multiply_f16(do.both(group, mask), factor)
-    even = halves.multiply_f16(do.both(_rotated(group, 24, do), mask), factor)
+    odd = halves.multiply_f16(do.both(group, mask), *factor)
+    even = halves.multiply_f16(do.both(_rotated(group, 24, do), mask), *factor)
     signed = do.either(odd, do.both(group, do.constant(0x40404040)))
-    return halves.twice_and(signed, do.down(even, 7))
+    return halves.down_and(even, 7, do.up(signed, 1))
 
 
 def fragments(codes: list[Any], scales: list[Any], fmt: str, do: WordOperations, halves: Halves) -> list[Any]:
@@ -90,16 +88,11 @@ def fragments_of(
     codes: list[Any], scales: list[Any], block: int, fmt: str, do: WordOperations, halves: Halves
 ) -> list[Any]:
     """The four of block number `block`, from all of a thread's words."""
-    groups = groups_of(codes[3 * block : 3 * block + 3], ROTATION[fmt], do)
-    factors = [factor_of(scales[row], block, do, halves) for row in range(2)]
+    groups = groups_of(codes[3 * block : 3 * block + 3], ROTATION[fmt], do, halves)
+    factors = [factor_of(scales[row], block, do) for row in range(2)]
     return [widen(groups[2 * row + f], factors[row], fmt, do, halves) for f in range(2) for row in range(2)]
 
 
 def _rotated(word: Any, count: int, do: WordOperations) -> Any:
     """The word rotated to the right."""
     return do.either(do.down(word, count), do.up(word, 32 - count))
-
-
-def _turned(mask: int, count: int) -> int:
-    """A mask rotated to the right."""
-    return (mask >> count | mask << 32 - count) & _ALL_ONES

@@ -35,26 +35,36 @@ def _multiply_add(word: Any, factor: int, addend: int) -> Any:
     return arith.addi(product, WORDS.constant(addend))
 
 
+def _multiply_f16(word: Any, factors: Any, half: int) -> Any:
+    """In PTX, for MLIR would be free to go through FP32, or to flush subnormals.
+
+    The machine's instruction may take either half of a register for both.
+    """
+    both = ("{l, l}", "{h, h}")[half]
+    lines = f"{{ .reg .b16 l, h; .reg .b32 f; mov.b32 {{l, h}}, $2; mov.b32 f, {both}; mul.rn.f16x2 $0, $1, f; }}"
+    return llvm.inline_asm(ir.IntegerType.get_signless(32), [word, factors], lines, "=r,r,r", has_side_effects=False)
+
+
 def _upper(word: Any) -> Any:
-    """Times one: an instruction of FP16 may take either half of a register for both."""
-    halves = "{ .reg .b16 l, h; .reg .b32 both; mov.b32 {l, h}, $1; mov.b32 both, {h, h}; mul.rn.f16x2 $0, both, $2; }"
-    ones = WORDS.constant(0x3C003C00)
-    return llvm.inline_asm(ir.IntegerType.get_signless(32), [word, ones], halves, "=r,r,r", has_side_effects=False)
+    return _multiply_f16(WORDS.constant(0x3C003C00), word, 1)
 
 
-def _multiply_f16(left: Any, right: Any) -> Any:
-    """In PTX, for MLIR would be free to go through FP32, or to flush subnormals."""
-    word = ir.IntegerType.get_signless(32)
-    return llvm.inline_asm(word, [left, right], "mul.rn.f16x2 $0, $1, $2;", "=r,r,r", has_side_effects=False)
+def _down_and(word: Any, count: int, addend: Any) -> Any:
+    """The upper half of a product of integers, plus addend: of another pipe than shifts and masks."""
+    operands = [word, WORDS.constant(1 << 32 - count), addend]
+    result = ir.IntegerType.get_signless(32)
+    return llvm.inline_asm(result, operands, "mad.hi.u32 $0, $1, $2, $3;", "=r,r,r,r", has_side_effects=False)
 
 
-def _twice_and(word: Any, addend: Any) -> Any:
-    return arith.addi(WORDS.up(word, 1), addend)
+def _select(mask: Any, word: Any, other: Any) -> Any:
+    result = ir.IntegerType.get_signless(32)
+    chosen = "lop3.b32 $0, $1, $2, $3, 0xCA;"
+    return llvm.inline_asm(result, [mask, word, other], chosen, "=r,r,r,r", has_side_effects=False)
 
 
 #: How a kernel looks up bytes, and how it multiplies in FP16.
 LOOK_UPS = LookUps(_permute, _multiply_add, _upper)
-HALVES = Halves(_permute, _multiply_f16, _twice_and)
+HALVES = Halves(_multiply_f16, _down_and, _select)
 
 
 def multiply(sums: jax.Array, tile: Any, activations: Any, fmt: str, groups: int) -> jax.Array:
