@@ -47,7 +47,7 @@ def test_a_table_is_written_in_four_forms(stem: str, stored: Path, tmp_path: Pat
 
 
 #: Tables that need no row of the record.
-FROM_CONFIGURATION = ("tab_formats", "tab_devices", "tab_claims", "tab_modelled", "tab_tile_loads")
+FROM_CONFIGURATION = ("tab_aims", "tab_formats", "tab_devices", "tab_claims", "tab_modelled", "tab_tile_loads")
 
 
 @pytest.mark.parametrize("stem", [stem for stem in TABLES if stem not in FROM_CONFIGURATION])

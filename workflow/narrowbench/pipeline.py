@@ -105,7 +105,7 @@ def space_digest(kernel: str) -> str:
 
 @cache
 def report_digest(*modules: str) -> str:
-    """Sources, device profiles, claims, protocol and what is modelled: all that modules of the report depend on."""
-    described = [CONFIGS / f"{name}.yaml" for name in ("claims", "estimates", "modelled", "protocol")]
+    """Sources, device profiles, aims, claims, protocol and what is modelled: all that a report's modules read."""
+    described = [CONFIGS / f"{name}.yaml" for name in ("aims", "claims", "estimates", "modelled", "protocol")]
     described += [CONFIGS / "suites" / "moe.yaml", *CONFIGS.glob("devices/*.yaml")]
     return sources_sha256([f"narrowbench.report.{module}" for module in modules], described)

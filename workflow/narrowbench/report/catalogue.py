@@ -39,6 +39,7 @@ TABLES = (
     "tab_roofs",
     "tab_gemm",
     "tab_summary",
+    "tab_aims",
     "tab_epilogues",
     "tab_groups",
     "tab_accuracy",

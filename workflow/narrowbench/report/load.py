@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from narrowbench.config import load_suite
+from narrowbench.models.aims import Aim, load_aims
 from narrowbench.models.claims import Claim, load_claims
 from narrowbench.models.hardware import DeviceProfile, Source, load_profiles, load_sources
 from narrowbench.report import frame as frames
@@ -41,6 +42,11 @@ class Material:
     def claims(self) -> list[Claim]:
         """The claims of the article that the paper weighs."""
         return load_claims(self.sources)
+
+    @cached_property
+    def aims(self) -> tuple[Aim, ...]:
+        """What the kernels are meant to reach."""
+        return load_aims()
 
     @cached_property
     def layers_in_groups(self) -> dict[tuple[int, int, int, str], str]:

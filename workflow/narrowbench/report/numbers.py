@@ -35,6 +35,7 @@ from narrowbench.report.select import (
     timed,
     usual,
 )
+from narrowbench.report.tab_aims import table as aims
 from narrowbench.report.tab_energy_parts import lines_of_parts
 from narrowbench.report.tab_gemm import RoofShares
 from narrowbench.report.tab_repeats import agreement, pairs
@@ -75,7 +76,7 @@ type Named = Iterator[tuple[str, Number]]
 def numbers(material: Material) -> dict[str, Number]:
     """All numbers by name, sorted; of a name that several boards give, the last one's."""
     record = material.of_record
-    parts = [_of_claims(material), _of_protocol(), _of_sheets(material), _of_models(record)]
+    parts = [_of_claims(material), _of_aims(record), _of_protocol(), _of_sheets(material), _of_models(record)]
     parts += [_of_device(record, place) for place in places(record.frame)]
     parts += [_of_counted(record), _of_repeats(record)]
     return dict(sorted(dict(pair for part in parts for pair in part).items()))
@@ -104,6 +105,14 @@ def _of_claims(material: Material) -> Named:
     yield "claims/total", Number.plain(len(material.claims))
     for verdict, count in verdict_counts(material.claims).items():
         yield f"claims/{verdict.replace(' ', '-')}", Number.plain(count)
+
+
+def _of_aims(record: Material) -> Named:
+    """How many of `tab_aims` are met, missed, and not measured."""
+    verdicts = Counter(str(row[-1]).split(" by ")[0] for row in aims(record).rows)
+    yield "aims/total", Number.plain(verdicts.total())
+    for verdict in ("met", "missed", "not measured"):
+        yield f"aims/{verdict.replace(' ', '-')}", Number.plain(verdicts[verdict])
 
 
 def _of_protocol() -> Named:

@@ -1,6 +1,6 @@
 """Each kernel against the best baseline for the same work: the ratio of medians with its interval."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,18 @@ def energy_savings(lines: pd.DataFrame) -> list[Comparison]:
     return [found for here in boards for found in _against_best(here, "energy_j", "windows_j")]
 
 
+def over_best(lines: pd.DataFrame, others: pd.DataFrame, quantity: str) -> list[Comparison]:
+    """Every line over the one of `others` that takes least for the same work, whatever the formats of either.
+
+    quantity: `time`, or `joules`, of one board only. Lines without another, or with too few samples, are left out.
+    """
+    others = others[is_native(others)]
+    if quantity == "time":
+        return _compared(_with_best(lines, others, "time_s", _shape), "samples_s")
+    pairs = _with_best(lines[lines.energy_j.notna()], others[others.energy_j.notna()], "energy_j", _shape)
+    return [found for found in _compared(pairs, "windows_j") if found.is_same_board]
+
+
 def why_no_ratio(lines: pd.DataFrame) -> str:
     """Why none of these lines, which have at least one, is a ratio."""
     if not any(True for _ in _pairs(lines, "time_s")):
@@ -107,10 +119,14 @@ def bits(format_name: str) -> int:
 
 
 def _against_best(lines: pd.DataFrame, cost: str, samples: str) -> list[Comparison]:
+    return _compared(_pairs(lines, cost), samples)
+
+
+def _compared(pairs: Iterable[tuple[pd.Series, pd.Series]], samples: str) -> list[Comparison]:
     return [
-        _compare(line, baseline, samples)
-        for line, baseline in _pairs(lines, cost)
-        if min(len(line[samples]), len(baseline[samples])) >= fewest_samples()
+        _compare(line, other, samples)
+        for line, other in pairs
+        if min(len(line[samples]), len(other[samples])) >= fewest_samples()
     ]
 
 
@@ -118,15 +134,21 @@ def _pairs(lines: pd.DataFrame, cost: str) -> Iterator[tuple[pd.Series, pd.Serie
     """Every line of a kernel of ours with the baseline for the same work that costs least, if it can of its board."""
     is_baseline = _are_baselines(lines)
     baselines = lines[is_baseline & is_native(lines)]
+    return _with_best(lines[~is_baseline], baselines[baselines.a_format == baselines.b_format], cost, _work)
+
+
+def _with_best(
+    lines: pd.DataFrame, others: pd.DataFrame, cost: str, work_of: Callable[[pd.Series], tuple[object, ...]]
+) -> Iterator[tuple[pd.Series, pd.Series]]:
     best: dict[tuple[object, ...], pd.Series] = {}
-    for _, line in baselines[baselines.a_format == baselines.b_format].iterrows():
-        for work in (_work(line), (*_work(line), board_of(line))):
+    for _, line in others.iterrows():
+        for work in (work_of(line), (*work_of(line), board_of(line))):
             if work not in best or line[cost] < best[work][cost]:
                 best[work] = line
-    for _, line in lines[~is_baseline].iterrows():
-        baseline = best.get((*_work(line), board_of(line)), best.get(_work(line)))
-        if baseline is not None:
-            yield line, baseline
+    for _, line in lines.iterrows():
+        other = best.get((*work_of(line), board_of(line)), best.get(work_of(line)))
+        if other is not None:
+            yield line, other
 
 
 def _are_baselines(lines: pd.DataFrame) -> pd.Series:
@@ -143,5 +165,9 @@ def _compare(line: pd.Series, baseline: pd.Series, samples: str) -> Comparison:
 
 
 def _work(line: pd.Series) -> tuple[object, ...]:
+    return (bits(line.a_format), *_shape(line))
+
+
+def _shape(line: pd.Series) -> tuple[object, ...]:
     groups = (None if pd.isna(line[name]) else line[name] for name in OF_GROUPS)
-    return (bits(line.a_format), *(line[name] for name in SAME_WORK), *groups)
+    return (*(line[name] for name in SAME_WORK), *groups)
