@@ -228,6 +228,10 @@ def test_nothing_is_appended_to_what_is_no_file_of_rows(refused: Callable[..., s
             "distributions.0: unknown distribution 'norm'; did you mean normal",
         ),
         (["--shape", "8", "8", "8", TWO[0]], "not two or more"),
+        (TWO, "takes a --shape, which may have --groups, or suites"),
+        (["--shape", "8", "8", "8", "--suite", "smoke", *TWO], "give one of them"),
+        (["--suite", "smoke", "--groups", "2", "equal", *TWO], "give one of them"),
+        (["--suite", "smoek", *TWO], "did you mean smoke"),
         (["--shape", "8", "8", "8", TWO[0], *TWO], "not two or more, each once"),
     ],
 )

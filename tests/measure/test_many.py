@@ -136,14 +136,14 @@ def test_what_cannot_be_done_is_a_row_with_the_reason(
 
 
 def test_kernels_take_turns_on_groups(cpu: LocalDevice, protocol: Protocol, tmp_path: Path) -> None:
-    out, kernels, shape = tmp_path / "rows.jsonl", ("xla_dot_f32", "xla_dot_bf16"), (64, 64, 64)
-    groups = Groups(count=4, kind="ragged")
-    runner.run_compare(cpu, kernels, shape, ("burst",), protocol, out, "f32", groups=groups)
-    (line,) = turns.ratios(_rows(tmp_path), kernels, shape, groups)
+    out, kernels = tmp_path / "rows.jsonl", ("xla_dot_f32", "xla_dot_bf16")
+    shape = runner.shape_given((64, 64, 64), Groups(count=4, kind="ragged"))
+    runner.run_compare(cpu, kernels, [shape], ("burst",), protocol, out, "f32")
+    (line,) = turns.ratios(_rows(tmp_path), kernels, shape)
     assert line.startswith("burst: time of xla_dot_bf16 over xla_dot_f32: ")
-    assert list(turns.ratios(_rows(tmp_path), kernels, shape)) == []
+    assert list(turns.ratios(_rows(tmp_path), kernels, runner.shape_given((64, 64, 64)))) == []
     with pytest.raises(ConfigError, match="m=64 is not a multiple of 3"):
-        runner.run_compare(cpu, kernels, shape, ("burst",), protocol, out, groups=Groups(count=3, kind="batched"))
+        runner.shape_given((64, 64, 64), Groups(count=3, kind="batched"))
 
 
 def test_an_edit_of_what_does_many_products_counts_for_those_alone() -> None:

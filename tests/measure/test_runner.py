@@ -316,13 +316,16 @@ def test_a_run_that_is_killed_goes_on_with_no_case_lost_or_doubled(
     assert len({row.key for row in _rows(tmp_path)}) == 4
 
 
+SHAPE = runner.shape_given((64, 64, 64))
+
+
 def test_a_comparison_takes_turns_and_its_samples_are_pairs(
     cpu: LocalDevice, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sampling, "SETTLE_S", 0.0)
     out = tmp_path / "rows.jsonl"
     kernels = ("xla_dot_f32", "xla_dot_bf16")
-    report = runner.run_compare(cpu, kernels, (64, 64, 64), ("burst", "sustained"), protocol, out, out_format="f32")
+    report = runner.run_compare(cpu, kernels, [SHAPE], ("burst", "sustained"), protocol, out, out_format="f32")
     assert report.done == {"ok": 4}
     rows = _rows(tmp_path)
     sessions = {row.timing.session for row in rows if row.timing}
@@ -331,20 +334,36 @@ def test_a_comparison_takes_turns_and_its_samples_are_pairs(
     assert burst[0].session == burst[1].session
     assert len(burst[0].samples_s) == len(burst[1].samples_s)
     assert paired_ratio(burst[0].samples_s, burst[1].samples_s).value > 0
-    told = list(turns.ratios(rows, kernels, (64, 64, 64)))
+    told = list(turns.ratios(rows, kernels, SHAPE))
     assert [line.partition(" (")[0].rpartition(": ")[0] for line in told] == [
         f"{mode}: time of xla_dot_bf16 over xla_dot_f32" for mode in ("burst", "sustained")
     ]
-    assert list(turns.ratios(rows, kernels, (64, 64, 65))) == []
-    again = runner.run_compare(cpu, kernels, (64, 64, 64), ("burst", "sustained"), protocol, out, out_format="f32")
+    assert list(turns.ratios(rows, kernels, runner.shape_given((64, 64, 65)))) == []
+    again = runner.run_compare(cpu, kernels, [SHAPE], ("burst", "sustained"), protocol, out, out_format="f32")
     assert again == runner.JobReport({}, 4, ())
+
+
+def test_a_comparison_of_many_shapes_goes_on_where_its_budget_ended(
+    cpu: LocalDevice, protocol: Protocol, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampling, "SETTLE_S", 0.0)
+    out, kernels = tmp_path / "rows.jsonl", ("xla_dot_f32", "xla_dot_bf16")
+    shapes = [SHAPE, runner.shape_given((64, 64, 128))]
+    nothing = runner.run_compare(cpu, kernels, shapes, ("burst",), protocol, out, out_format="f32", budget_s=0)
+    assert (nothing.done, len(nothing.left)) == ({}, 2)
+    runner.run_compare(cpu, kernels, shapes[:1], ("burst",), protocol, out, out_format="f32")
+    report = runner.run_compare(cpu, kernels, shapes, ("burst",), protocol, out, out_format="f32")
+    assert report == runner.JobReport({"ok": 2}, 2, ())
+    sessions = {(row.case.k, row.timing.session) for row in _rows(tmp_path) if row.timing}
+    assert len(sessions) == 2
+    assert all(len(list(turns.ratios(_rows(tmp_path), kernels, shape))) == 1 for shape in shapes)
 
 
 def test_a_comparison_measures_the_others_when_one_kernel_fails(
     cpu: LocalDevice, protocol: Protocol, tmp_path: Path
 ) -> None:
     kernels = ("xla_dot_f32", "hopper_wgmma_bf16")
-    report = runner.run_compare(cpu, kernels, (64, 64, 64), ("burst",), protocol, tmp_path / "rows.jsonl")
+    report = runner.run_compare(cpu, kernels, [SHAPE], ("burst",), protocol, tmp_path / "rows.jsonl")
     assert report.done == {"ok": 1, "unsupported": 1}
 
 

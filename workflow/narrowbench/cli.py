@@ -146,7 +146,8 @@ def versus(
         list[str], typer.Argument(help="Two or more kernels; the first is what the others are held to.")
     ],
     device: Annotated[str, typer.Option(help="Slug of a device of this machine; `doctor` lists them.")],
-    shape: Annotated[tuple[int, int, int], typer.Option(help="M N K.")],
+    shape: Annotated[tuple[int, int, int] | None, typer.Option(help="M N K.")] = None,
+    suite: Annotated[list[str] | None, typer.Option(help="All its shapes; may be given several times.")] = None,
     mode: Annotated[Mode | None, typer.Option(help="Both modes if left out.")] = None,
     out_format: Annotated[str, typer.Option(help="Format of the result.")] = "bf16",
     distribution: Annotated[str, typer.Option(help="Data of the operands.")] = "normal",
@@ -155,10 +156,12 @@ def versus(
         tuple[int, str] | None, typer.Option(help="Count and kind: batched, equal or ragged; M is the rows of all.")
     ] = None,
     config: Annotated[Path, typer.Option(help="Campaign whose protocol is used.")] = ROOT / "configs" / "main.yaml",
+    budget_s: Annotated[float | None, typer.Option(min=0, help="Seconds after which no shape is begun.")] = None,
     out: Annotated[Path | None, typer.Option(help="File to append to; below results/raw if left out.")] = None,
 ) -> None:
-    """Measure kernels against each other on one shape, taking turns in random order, and print their ratios."""
-    from narrowbench.config import load_protocol, parse
+    """Measure kernels against each other, shape by shape, taking turns in random order, and print their ratios."""
+    from narrowbench.config import load_protocol, load_suite, parse
+    from narrowbench.errors import ConfigError
     from narrowbench.measure import runner
     from narrowbench.measure.devices import device_named
     from narrowbench.measure.turns import ratios
@@ -169,13 +172,20 @@ def versus(
     protocol = load_protocol(campaign_of(config))
     out = out or RAW / device / "interleaved.jsonl"
     modes: tuple[Mode, ...] = (mode,) if mode else ("burst", "sustained")
+    if bool(suite) == (shape is not None) or (suite and groups is not None):
+        raise ConfigError("versus takes a --shape, which may have --groups, or suites: give one of them")
     given = None if groups is None else dict(zip(("count", "kind"), groups, strict=True))
     many = None if given is None else parse(Groups, given, "versus: groups")
-    runner.run_compare(
-        device_named(device), kernels, shape, modes, protocol, out, out_format, distribution, 0, epilogue, many
+    shapes = [each for name in suite or () for each in load_suite(name).shapes]
+    shapes += [] if shape is None else [runner.shape_given(shape, many)]
+    report = runner.run_compare(
+        device_named(device), kernels, shapes, modes, protocol, out, out_format, distribution, 0, epilogue, budget_s
     )
-    for line in ratios(jsonl.read([out]), kernels, shape, many):
-        print(line)
+    rows = jsonl.read([out])
+    for each in shapes:
+        for line in ratios(rows, kernels, each):
+            print(line if len(shapes) == 1 else f"{each.m}×{each.n}×{each.k}: {line}")
+    print(f"{out}: {_counted(report.done)}, {report.skipped} already there, {len(report.left)} left")
 
 
 @app.command()

@@ -172,10 +172,16 @@ def run_roofs(device: LocalDevice, campaign: Campaign, protocol: Protocol, out: 
     return JobReport(done, len(roofs) - len(todo), left)
 
 
+def shape_given(shape: tuple[int, int, int], groups: Groups | None = None) -> Shape:
+    """A shape that is no suite's. Raises ConfigError for one that is none."""
+    extents = dict(zip("mnk", shape, strict=True))
+    return parse(Shape, extents | {"name": INTERLEAVED, "origin": "given by hand", "groups": groups}, "versus: shape")
+
+
 def run_compare(
     device: LocalDevice,
     kernels: Sequence[str],
-    shape: tuple[int, int, int],
+    shapes: Sequence[Shape],
     modes: Sequence[Mode],
     protocol: Protocol,
     out: Path,
@@ -183,24 +189,21 @@ def run_compare(
     distribution: str = "normal",
     seed: int = 0,
     epilogue: str = NO_EPILOGUE,
-    groups: Groups | None = None,
+    budget_s: float | None = None,
 ) -> JobReport:
-    """Measure several kernels on one shape, sample by sample in random order, appending a row of each to `out`.
+    """Measure several kernels on each shape, sample by sample in random order, appending a row of each to `out`.
 
-    Rows of one mode share a `session`: their samples of equal number are pairs, for `statistics.paired_ratio`.
-    Raises ConfigError for fewer than two kernels, one given twice, and a shape, format or data that is none.
+    Rows of one shape and mode share a `session`: their samples of equal number are pairs, for `paired_ratio`. A shape
+    of which a row is missing is measured again as a whole; no shape is begun after `budget_s` seconds.
+    Raises ConfigError for fewer than two kernels, one given twice, and a format or data that is none.
     """
     if len(kernels) < 2 or len(set(kernels)) < len(kernels):
         raise ConfigError(f"versus: kernels {', '.join(kernels)} are not two or more, each once; name others")
-    given = dict(zip("mnk", shape, strict=True))
-    named = {"name": INTERLEAVED, "origin": "given by hand", "groups": groups}
-    extents = parse(Shape, named | given, "versus: shape")
     plan = {"kernels": list(kernels), "suites": [INTERLEAVED], "modes": list(modes)}
     chosen = {"distributions": [distribution], "out_formats": [out_format], "epilogues": [epilogue]}
     parse(PlanEntry, plan | chosen, "versus")
-    together = []
-    for mode in modes:
-        setting = Setting(
+    settings = [
+        Setting(
             mode=mode,
             distribution=distribution,
             out_format=out_format,
@@ -208,13 +211,19 @@ def run_compare(
             operands=None,
             cache="rotated",
         )
-        together.append([case_of(kernel, INTERLEAVED, extents, setting, seed) for kernel in kernels])
+        for mode in modes
+    ]
+    together = [
+        [case_of(kernel, INTERLEAVED, shape, setting, seed) for kernel in kernels]
+        for shape in shapes
+        for setting in settings
+    ]
     todo = [cases for cases in together if missing(device, cases, out)]
     tasks = [_together(cases) for cases in todo]
     if not tasks:
         return JobReport({}, len(together) * len(kernels), ())
     with open_bench(device, protocol, "sustained" in modes) as bench:
-        done, left = run_tasks("interleaved", tasks, bench, out, None)
+        done, left = run_tasks("interleaved", tasks, bench, out, budget_s)
     return JobReport(done, (len(together) - len(todo)) * len(kernels), left)
 
 

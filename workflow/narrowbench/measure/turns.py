@@ -2,22 +2,20 @@
 
 from collections.abc import Iterator, Sequence
 
+from narrowbench.config import Shape
 from narrowbench.models.statistics import paired_ratio
-from narrowbench.store.groups import Groups
 from narrowbench.store.rows import GemmCase, Row
 from narrowgemm.problem import NO_EPILOGUE
 
 
-def ratios(
-    rows: Sequence[Row], kernels: Sequence[str], shape: tuple[int, int, int], groups: Groups | None = None
-) -> Iterator[str]:
+def ratios(rows: Sequence[Row], kernels: Sequence[str], shape: Shape) -> Iterator[str]:
     """One line for each kernel after the first and each session on this shape: its time over the first's, by pairs."""
     sessions: dict[str, dict[str, tuple[GemmCase, list[float]]]] = {}
     for row in rows:
         case, timing = row.case, row.timing
         if not isinstance(case, GemmCase) or timing is None or timing.session is None:
             continue
-        if (case.m, case.n, case.k) == shape and case.groups == groups:
+        if (case.m, case.n, case.k, case.groups) == (shape.m, shape.n, shape.k, shape.groups):
             sessions.setdefault(timing.session, {})[case.kernel] = (case, timing.samples_s)
     base, *others = kernels
     for taken in sessions.values():
