@@ -99,7 +99,8 @@ def test_fragments_times_their_factors_are_the_weights() -> None:
     for tile in range(2):
         flat = np.asarray(weights.tiles)[0, tile].reshape(-1)
         codes = [flat[512 * plane + 4 * THREAD + j] for plane in range(2) for j in range(4)]
-        registers = fragments(codes, [flat[1024 + 2 * (THREAD // 4) + row] for row in range(2)], WORDS, LOOK_UPS)
+        scales = [flat[1024 + 2 * (THREAD // 4) + row] for row in range(2)]
+        registers = itertools.chain(*fragments(codes, scales, WORDS, LOOK_UPS))
         seen = np.full((64, 128), np.nan)
         for index, register in enumerate(registers):
             block, half_k, half_row = index // 4, index // 2 % 2, index % 2
@@ -120,7 +121,7 @@ def test_widening_takes_few_operations_a_weight() -> None:
         return 0
 
     do = WordOperations(lambda *_: 0, counted, counted, counted, lambda _: 0, counted)
-    fragments([0] * 8, [0] * 2, do, LookUps(counted, counted, counted))
+    assert len(list(fragments([0] * 8, [0] * 2, do, LookUps(counted, counted, counted)))) == 4
     assert (count + 8) / 64 <= 1.25  # and a mask of each word
 
 

@@ -2,9 +2,9 @@
 
 `narrowgemm.formats.fold_words` says where the bits come from. FP16 has five bits of exponent, and subnormals: with an
 FP6 code's bits at the right place in it, zeros and subnormals included, it reads the code times one power of two. Two
-such numbers are multiplied at once by the block's power of two, exactly, and their bits are an FP8 number's:
+such numbers are multiplied at once by the block's power of two, and the products' bits are FP8 numbers':
 
-  E3M2  an FP16 number's high byte is E5M2, and its low byte is zero here.
+  E3M2  an FP16 number's high byte is E5M2, and its low byte is dropped.
   E2M3  an FP16 number below 2 has E4M3's bits in its bits 13 to 7, subnormals included: they read as 2^8 times as much.
         Its sign is put in afterwards.
 
@@ -14,14 +14,19 @@ such numbers are multiplied at once by the block's power of two, exactly, and th
   E2M3 7.5    0 11 111  0 00011 111 0000000      7.5 · 2^-14     0.003662109375   0 0110 111    7.5 · 2^-3
   E2M3 1/8    0 00 001  0 00000 001 0000000      2^-3 · 2^-14    2^-14            0 0001 000    2^-3 · 2^-3
 
-Instructions for four weights: E3M2 6, E2M3 8; and 5 more for 16, whose last four are gathered from three words.
+E2M3's powers of two are exact, and so are its products. E3M2's have another block's byte, at most 0x78, in the bits
+below: they are too large by less than an eighth, and so are the products, which then still have the high byte of the
+exact ones, for E5M2's next number is larger by a seventh or more.
+
+Instructions for four weights: E3M2 6, E2M3 8; for 16, which has four in bits that three words leave, 4 more; for 64 of
+two rows, 2 for E3M2's powers of two and 6 for E2M3's. Of all these, 64 for E3M2 and 80 for E2M3 are of the pipe of
+logic, right shifts and permutations, which starts one of a warp every second cycle; left shifts are multiplications.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from narrowgemm.formats.fold_words import FREE, ROTATION
 from narrowgemm.gemm._words import WordOperations
 
 
@@ -29,68 +34,102 @@ from narrowgemm.gemm._words import WordOperations
 class Halves:
     """Operations on 32-bit words that widening by FP16 takes.
 
-    multiply_f16: (word, factors, half): the two FP16 numbers of a word, each times that half of factors (1: the upper),
-                  rounded to nearest, subnormals kept.
-    down_and:     (word, count, addend): the word shifted down by a constant, plus addend.
-    select:       (mask, word, other): bits of the word where the mask has ones, and elsewhere of the other.
+    permute:       (low, high, selectors): four bytes of the eight of low and high, chosen by four nibbles below 8.
+    multiply_f16:  (pair, word, half): FP16 products of both of a pair with the low (0) or high (1) half of a word,
+                   rounded to nearest, subnormals kept.
+    twice_and:     (word, addend): 2 · word + addend, its lowest 32 bits.
+    exclusive:     (left, right): exclusive or.
     """
 
+    permute: Callable[[Any, Any, Any], Any]
     multiply_f16: Callable[[Any, Any, int], Any]
-    down_and: Callable[[Any, int, Any], Any]
-    select: Callable[[Any, Any, Any], Any]
+    twice_and: Callable[[Any, Any], Any]
+    exclusive: Callable[[Any, Any], Any]
 
 
-def factor_of(scales: Any, block: int, do: WordOperations) -> tuple[Any, int]:
-    """A row's power of two for its block number `block` of four: a word, of their high bytes' word, and which half."""
-    high_bytes = scales if block % 2 else do.up(scales, 8)
-    return do.both(high_bytes, do.constant(0xFF00FF00)), block // 2
+@dataclass(frozen=True)
+class Group:
+    """Words that have four codes' bits in place, and other groups' elsewhere.
+
+    odd, even: where FP16 has them, codes of bytes 1 and 3, and of 0 and 2. E3M2's with their signs.
+    signs:     E2M3's, a bit below FP8's places.
+    """
+
+    odd: Any
+    even: Any
+    signs: Any
 
 
-def groups_of(words: list[Any], rotation: int, do: WordOperations, halves: Halves) -> list[Any]:
-    """The four groups of three words, each a word of four codes; other bits of it are the other groups'."""
-    free = FREE >> rotation
-    last = halves.select(do.constant(free >> 2), do.down(words[1], 2), _rotated(words[0], 30, do))
-    return [*words, halves.select(do.constant(free >> 4), do.down(words[2], 4), last)]
+@dataclass(frozen=True)
+class Factor:
+    """A block's power of two: a half, 0 or 1, of a word."""
+
+    word: Any
+    half: int
 
 
-def widen(group: Any, factor: tuple[Any, int], fmt: str, do: WordOperations, halves: Halves) -> Any:
+def factors_of(scales: Any, fmt: str, do: WordOperations) -> list[Factor]:
+    """The powers of two of a row's four blocks, from the word of their high bytes."""
+    words = [do.up(scales, 8), scales]
+    if fmt == "mxfp6_e2m3":
+        words = [do.both(word, do.constant(0xFF00FF00)) for word in words]
+    return [Factor(words[block % 2], block // 2) for block in range(4)]
+
+
+def groups_of(words: list[Any], fmt: str, do: WordOperations, halves: Halves) -> list[Group]:
+    """The four groups of three words."""
+    return (_groups_e3m2 if fmt == "mxfp6_e3m2" else _groups_e2m3)(words, do, halves)
+
+
+def _groups_e3m2(words: list[Any], do: WordOperations, halves: Halves) -> list[Group]:
+    last = halves.exclusive(_rotated(words[0], 30, do), do.down(words[1], 2))
+    last = halves.exclusive(last, do.down(words[2], 4))
+    return [Group(word, do.up(word, 8), None) for word in (*words, last)]
+
+
+def _groups_e2m3(words: list[Any], do: WordOperations, halves: Halves) -> list[Group]:
+    last = Group(
+        odd=halves.exclusive(do.down(words[0], 5), do.down(words[1], 4)),
+        even=halves.exclusive(do.up(words[1], 4), _rotated(words[2], 5, do)),
+        signs=do.up(words[0], 1),
+    )
+    return [*(Group(word, do.up(word, count), word) for word, count in zip(words, (7, 7, 6), strict=True)), last]
+
+
+def widen(group: Group, factor: Factor, fmt: str, do: WordOperations, halves: Halves) -> Any:
     """The register of four FP8 bytes that a group's four codes become, of blocks with that factor."""
     return (_widen_e3m2 if fmt == "mxfp6_e3m2" else _widen_e2m3)(group, factor, do, halves)
 
 
-def _widen_e3m2(group: Any, factor: tuple[Any, int], do: WordOperations, halves: Halves) -> Any:
-    mask = do.constant(0x9F009F00)
-    odd = halves.multiply_f16(do.both(group, mask), *factor)
-    even = halves.multiply_f16(do.both(do.up(group, 8), mask), *factor)
-    return halves.down_and(even, 8, odd)
+def _widen_e3m2(group: Group, factor: Factor, do: WordOperations, halves: Halves) -> Any:
+    odd, even = _products(group, factor, 0x9F009F00, do, halves)
+    return halves.permute(even, odd, do.constant(0x7351))
 
 
-def _widen_e2m3(group: Any, factor: tuple[Any, int], do: WordOperations, halves: Halves) -> Any:
-    mask = do.constant(0x0F800F80)
-    odd = halves.multiply_f16(do.both(group, mask), *factor)
-    even = halves.multiply_f16(do.both(_rotated(group, 24, do), mask), *factor)
-    signed = do.either(odd, do.both(group, do.constant(0x40404040)))
-    return halves.down_and(even, 7, do.up(signed, 1))
+def _widen_e2m3(group: Group, factor: Factor, do: WordOperations, halves: Halves) -> Any:
+    odd, even = _products(group, factor, 0x0F800F80, do, halves)
+    signed = do.either(odd, do.both(group.signs, do.constant(0x40404040)))
+    return halves.twice_and(signed, do.down(even, 7))
 
 
-def fragments(codes: list[Any], scales: list[Any], fmt: str, do: WordOperations, halves: Halves) -> list[Any]:
-    """The 16 registers of an array 64×128 of FP8, in the order of wgmma's fragments, from a thread's words.
+def _products(group: Group, factor: Factor, mask: int, do: WordOperations, halves: Halves) -> tuple[Any, Any]:
+    odd, even = (do.both(word, do.constant(mask)) for word in (group.odd, group.even))
+    return (
+        halves.multiply_f16(odd, factor.word, factor.half),
+        halves.multiply_f16(even, factor.word, factor.half),
+    )
+
+
+def fragments(codes: list[Any], scales: list[Any], fmt: str, do: WordOperations, halves: Halves) -> Iterator[list[Any]]:
+    """An array 64×128 of FP8 in the order of wgmma's fragments, from a thread's words: four registers a block of K.
 
     codes:  words 3b + j of block b.
     scales: a word of each of the thread's two rows.
     """
-    return [
-        register for block in range(len(codes) // 3) for register in fragments_of(codes, scales, block, fmt, do, halves)
-    ]
-
-
-def fragments_of(
-    codes: list[Any], scales: list[Any], block: int, fmt: str, do: WordOperations, halves: Halves
-) -> list[Any]:
-    """The four of block number `block`, from all of a thread's words."""
-    groups = groups_of(codes[3 * block : 3 * block + 3], ROTATION[fmt], do, halves)
-    factors = [factor_of(scales[row], block, do) for row in range(2)]
-    return [widen(groups[2 * row + f], factors[row], fmt, do, halves) for f in range(2) for row in range(2)]
+    factors = [factors_of(scales[row], fmt, do) for row in range(2)]
+    for block in range(len(codes) // 3):
+        groups = groups_of(codes[3 * block : 3 * block + 3], fmt, do, halves)
+        yield [widen(groups[2 * row + f], factors[row][block], fmt, do, halves) for f in range(2) for row in range(2)]
 
 
 def _rotated(word: Any, count: int, do: WordOperations) -> Any:

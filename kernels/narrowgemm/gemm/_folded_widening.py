@@ -12,7 +12,7 @@ Example, a block that subtracts 4·2 = 8, and a word 0x00002B45, so four weights
 sign, bit 11, is that of the second weight of f = 1, whose word is looked up next.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,20 +64,14 @@ def widen(word: Any, table: tuple[Any, Any], do: WordOperations, look_ups: LookU
     return do.either(first, do.both(word, signs)), do.either(second, do.both(do.up(word, 4), signs))
 
 
-def fragments(codes: list[Any], scales: list[Any], do: WordOperations, look_ups: LookUps) -> list[Any]:
-    """The 16 registers of an array 64×128 of E5M2, in the order of wgmma's fragments, from a thread's words.
+def fragments(codes: list[Any], scales: list[Any], do: WordOperations, look_ups: LookUps) -> Iterator[list[Any]]:
+    """An array 64×128 of E5M2 in the order of wgmma's fragments, from a thread's words: four registers a block of K.
 
     codes:  words 2b + h of block b and of the first (h = 0) or second of the thread's rows.
     scales: a word of each of the two rows.
     """
-    return [
-        register for block in range(len(codes) // 2) for register in fragments_of(codes, scales, block, do, look_ups)
-    ]
-
-
-def fragments_of(codes: list[Any], scales: list[Any], block: int, do: WordOperations, look_ups: LookUps) -> list[Any]:
-    """The four of block number `block`, from all of a thread's words."""
-    halves = [
-        widen(codes[2 * block + row], table_of(scales[row], block, do, look_ups), do, look_ups) for row in range(2)
-    ]
-    return [halves[row][f] for f in range(2) for row in range(2)]
+    for block in range(len(codes) // 2):
+        halves = [
+            widen(codes[2 * block + row], table_of(scales[row], block, do, look_ups), do, look_ups) for row in range(2)
+        ]
+        yield [halves[row][f] for f in range(2) for row in range(2)]

@@ -1,6 +1,7 @@
 """Register code of the Hopper kernels with folded weights, in Mosaic GPU's own terms: what Pallas has no word for."""
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -49,22 +50,13 @@ def _upper(word: Any) -> Any:
     return _multiply_f16(WORDS.constant(0x3C003C00), word, 1)
 
 
-def _down_and(word: Any, count: int, addend: Any) -> Any:
-    """The upper half of a product of integers, plus addend: of another pipe than shifts and masks."""
-    operands = [word, WORDS.constant(1 << 32 - count), addend]
-    result = ir.IntegerType.get_signless(32)
-    return llvm.inline_asm(result, operands, "mad.hi.u32 $0, $1, $2, $3;", "=r,r,r,r", has_side_effects=False)
-
-
-def _select(mask: Any, word: Any, other: Any) -> Any:
-    result = ir.IntegerType.get_signless(32)
-    chosen = "lop3.b32 $0, $1, $2, $3, 0xCA;"
-    return llvm.inline_asm(result, [mask, word, other], chosen, "=r,r,r,r", has_side_effects=False)
+def _twice_and(word: Any, addend: Any) -> Any:
+    return arith.addi(WORDS.up(word, 1), addend)
 
 
 #: How a kernel looks up bytes, and how it multiplies in FP16.
 LOOK_UPS = LookUps(_permute, _multiply_add, _upper)
-HALVES = Halves(_multiply_f16, _down_and, _select)
+HALVES = Halves(_permute, _multiply_f16, _twice_and, arith.xori)
 
 
 def multiply(sums: jax.Array, tile: Any, activations: Any, fmt: str, groups: int) -> jax.Array:
@@ -83,20 +75,22 @@ def multiply(sums: jax.Array, tile: Any, activations: Any, fmt: str, groups: int
         numbers = [llvm.extractelement(register, WORDS.constant(0)) for register in sums.registers.flat]
         text = instruction(sums.shape[1], _WIDENED[fmt], format_of(activations))
         first = descriptor(low_descriptor(activations))
-        for blocks in itertools.batched(range(BLOCKS), BLOCKS // groups):
-            weights = [_widened(codes, scales, block, fmt) for block in blocks]
-            numbers = _committed(numbers, weights, [_ahead(first, block) for block in blocks], text)
+        blocks = _fragments(codes, scales, fmt)
+        for number in range(groups):
+            weights = list(itertools.islice(blocks, BLOCKS // groups))
+            starts = [_ahead(first, number * len(weights) + block) for block in range(len(weights))]
+            numbers = _committed(numbers, weights, starts, text)
         return array_of(numbers, SUM, sums.shape)
 
     added: jax.Array = emit(sums, tile, activations)
     return added
 
 
-def _widened(codes: list[Any], scales: list[Any], block: int, fmt: str) -> list[Any]:
-    """The four registers of a block of K of wgmma's left operand."""
+def _fragments(codes: list[Any], scales: list[Any], fmt: str) -> Iterator[list[Any]]:
+    """Of each block of K the four registers of wgmma's left operand: widened when they are asked for."""
     if fmt == "mxfp4":
-        return _folded_widening.fragments_of(codes, scales, block, WORDS, LOOK_UPS)
-    return _folded_fp6_widening.fragments_of(codes, scales, block, fmt, WORDS, HALVES)
+        return _folded_widening.fragments(codes, scales, WORDS, LOOK_UPS)
+    return _folded_fp6_widening.fragments(codes, scales, fmt, WORDS, HALVES)
 
 
 def _ahead(first: Any, block: int) -> Any:
