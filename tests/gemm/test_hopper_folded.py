@@ -24,7 +24,7 @@ from narrowgemm.formats.spec import ELEMENTS
 from narrowgemm.gemm import _mosaic_gpu, oracle
 from narrowgemm.gemm._folded_widening import LookUps, fragments, table_of, widen
 from narrowgemm.gemm._hopper import REGISTERS
-from narrowgemm.gemm._hopper_folded_space import Config, place_of, store_rows
+from narrowgemm.gemm._hopper_folded_space import Config, place_of, store_rows, tile_count
 from narrowgemm.gemm._hopper_parts import steps_of_part
 from narrowgemm.gemm._words import WordOperations
 from narrowgemm.gemm.registry import Kernel, kernel_named
@@ -262,6 +262,32 @@ def test_copies_barriers_and_stores_give_the_product_without_races(
     error, _ = oracle.errors(run(qa, kernel.prepared(qb)), oracle.exact(qa, qb))
     assert error < {"f32": 1e-6, "bf16": 2.0**-8, "fp8_e4m3": 2.0**-4}[out]
     assert not _mosaic_gpu.races_found()
+
+
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_a_block_without_a_tile_ends_where_a_gpu_has_no_tail_to_divide(
+    pairs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three tiles on four multiprocessors: `check` knows of another number, by which there is a tail."""
+    monkeypatch.setattr(_mosaic_gpu, "_INTERPRETED_CORES", 4)
+    config = Config(8, 4, pairs=pairs, tile_n=64, tail_splits=2)
+    KERNEL.check(GemmProblem(8, 192, 256, "fp8_e4m3", "mxfp4", "f32"), config)
+    random = np.random.default_rng(0)
+    a = quantized(random.normal(size=(8, 256)), "fp8_e4m3")
+    b = quantized(random.normal(size=(192, 256)), "mxfp4")
+    run = jax.jit(lambda a, b: KERNEL.matmul(a, b, config, "f32", interpret=True))
+    error, _ = oracle.errors(run(a, KERNEL.prepared(b)), oracle.exact(a, b))
+    assert error < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("shape", "is_offered"), [((16, 4096, 4096), False), ((16, 57344, 8192), True), ((256, 4096, 4096), True)]
+)
+def test_a_tail_is_offered_only_behind_a_whole_wave(shape: tuple[int, int, int], is_offered: bool) -> None:
+    problem = GemmProblem(*shape, "fp8_e4m3", "mxfp4")
+    offered = [config for config in KERNEL.candidates(problem) if config.tail_splits > 1]
+    assert all(tile_count(problem, config) > 132 for config in offered)
+    assert bool(offered) == is_offered
 
 
 @pytest.mark.parametrize(("scale", "of_a"), [(254, -40), (254, -100), (14, -3), (14, 60), (127, -100)])

@@ -324,7 +324,8 @@ def _body(  # noqa: C901 (the device code of one kernel; its closures are its ph
             else:
                 finish(own)
 
-        for_each_tile(compute_tile)
+        steps = for_each_tile(compute_tile)
         if config.pairs > 1:
-            pl.when(pair == 1)(lambda: plgpu.barrier_wait(taken.at[half]))
+            # Where parts of a tail are asked for and there is none, a block may have had no tile.
+            pl.when((pair == 1) & (steps > 0))(lambda: plgpu.barrier_wait(taken.at[half]))
         plgpu.wait_smem_to_gmem(0, wait_read_only=True)

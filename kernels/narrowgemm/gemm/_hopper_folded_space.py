@@ -137,6 +137,8 @@ def candidates_folded(kernel: str, problem: GemmProblem) -> list[Config]:
                 if cluster_n > 1 and (problem.n <= Config.tile_n or tile_m < _LEAST_SHARED):
                     continue
                 config = Config(tile_m, 1, splits, cluster_n, pairs, tile_n, tail_splits=tail_splits)
+                if tail_splits > 1 and tile_count(problem, config) < CLUSTERS[1]:
+                    continue  # a tail is all there is, and divided as `splits` has it
                 unit = 4 if pairs > 1 else 1
                 fitting = _stages_that_fit(problem, config) // unit * unit
                 for stages, groups in itertools.product(sorted({min(fitting, most) for most in depths}), GROUPS):
