@@ -59,7 +59,7 @@ from narrowgemm.gemm._hopper_decode_space import (
     store_columns,
 )
 from narrowgemm.gemm._hopper_parts import tail_tiles
-from narrowgemm.gemm._hopper_work import Work, for_each_work
+from narrowgemm.gemm._hopper_work import Work, empty_barrier, for_each_work
 from narrowgemm.tiling import ceil_div, round_up
 
 
@@ -110,7 +110,7 @@ def _scratch(config: Config, a: QuantizedArray, b: QuantizedArray, out_dtype: An
         "b_buffer": buffer(config.tile_n, b.codes.dtype),
         "out_smem": plgpu.SMEM(staged, out_dtype, transforms=(swizzle,)),
         "full": plgpu.Barrier(num_arrivals=2 * boxes, num_barriers=config.stages),
-        "empty": _empty_barrier(config),
+        "empty": empty_barrier(config.stages, config.consumers, "parts" if config.cluster_n > 1 else None),
     }
     if config.parts > 1 and interpret:
         arrivals = config.consumers
@@ -120,13 +120,6 @@ def _scratch(config: Config, a: QuantizedArray, b: QuantizedArray, out_dtype: An
         sums = (config.parts - 1, config.tile_n // config.consumers, config.tile_m)
         scratch["received"] = plgpu.SMEM(sums, jnp.float32)
     return scratch
-
-
-def _empty_barrier(config: Config) -> Any:
-    if config.cluster_n == 1:
-        return plgpu.Barrier(num_arrivals=config.consumers, num_barriers=config.stages)
-    arrivals = config.consumers
-    return plgpu.ClusterBarrier(collective_axes=("parts",), num_arrivals=arrivals, num_barriers=config.stages)
 
 
 def _body(  # noqa: C901 (the device code of one kernel; its closures are its phases)

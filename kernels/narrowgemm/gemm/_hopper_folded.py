@@ -73,7 +73,7 @@ from narrowgemm.gemm._hopper_folded_space import (
 )
 from narrowgemm.gemm._hopper_parts import tail_tiles
 from narrowgemm.gemm._hopper_sums import Finish
-from narrowgemm.gemm._hopper_work import Work, for_each_work
+from narrowgemm.gemm._hopper_work import Work, empty_barrier, for_each_work
 from narrowgemm.gemm._wgmma_epilogue import load_clamped
 from narrowgemm.tiling import ceil_div
 
@@ -128,7 +128,7 @@ def _scratch(config: Config, a: QuantizedArray, fmt: str, out_dtype: Any, interp
         "a_buffer": _mosaic_gpu.tile_buffer(config.stages, config.tile_m, a.codes.dtype, interpret, columns=TILE_K),
         "out_smem": plgpu.SMEM(staged, out_dtype, transforms=(swizzle,)),
         "full": plgpu.Barrier(num_arrivals=2, num_barriers=config.stages),
-        "empty": _empty_barrier(config),
+        "empty": empty_barrier(config.stages, config.abreast, "cluster_n" if config.cluster_n > 1 else None),
     }
     if config.pairs > 1:
         scratch["sums"] = plgpu.SMEM((config.abreast, TILE_ROWS, config.tile_m), jnp.float32)
@@ -141,13 +141,6 @@ def _scratch(config: Config, a: QuantizedArray, fmt: str, out_dtype: Any, interp
         scratch["sent"] = plgpu.Barrier(num_arrivals=config.parts - 1)
         scratch["received"] = plgpu.SMEM((config.parts - 1, TILE_ROWS, config.tile_m), jnp.float32)
     return scratch
-
-
-def _empty_barrier(config: Config) -> Any:
-    if config.cluster_n == 1:
-        return plgpu.Barrier(num_arrivals=config.abreast, num_barriers=config.stages)
-    arrivals = config.abreast
-    return plgpu.ClusterBarrier(collective_axes=("cluster_n",), num_arrivals=arrivals, num_barriers=config.stages)
 
 
 def _body(  # noqa: C901 (the device code of one kernel; its closures are its phases)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -75,6 +76,13 @@ def for_each_work(
         pl.when(cluster < tail)(lambda: visit(work))
         total = total + jnp.where(cluster < tail, work.loaded, 0)
     return total
+
+
+def empty_barrier(stages: int, arrivals: int, shared: str | None) -> Any:
+    """How stages are given back: `arrivals` from each block, of all along the axis `shared` where they share A."""
+    if shared is None:
+        return plgpu.Barrier(num_arrivals=arrivals, num_barriers=stages)
+    return plgpu.ClusterBarrier(collective_axes=(shared,), num_arrivals=arrivals, num_barriers=stages)
 
 
 def _filled(steps: jax.Array, unit: int) -> jax.Array:

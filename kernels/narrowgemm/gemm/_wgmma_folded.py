@@ -12,6 +12,7 @@ from jax.experimental.pallas import mosaic_gpu as plgpu
 from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import arith, llvm
 
+from narrowgemm.formats.fold import FOLDINGS
 from narrowgemm.formats.fold_words import BLOCK, TILE_K, planes_of
 from narrowgemm.gemm import _folded_fp6_widening, _folded_widening
 from narrowgemm.gemm._folded_fp6_widening import Halves
@@ -22,8 +23,6 @@ from narrowgemm.gemm._wgmma_weights import thread_words
 
 #: Blocks of a tile along K: of one instruction each.
 BLOCKS = TILE_K // BLOCK
-#: What PTX calls the format that weights are widened to.
-_WIDENED = {"mxfp4": "e5m2", "mxfp6_e3m2": "e5m2", "mxfp6_e2m3": "e4m3"}
 
 
 def _permute(low: Any, high: Any, selectors: Any) -> Any:
@@ -73,7 +72,8 @@ def multiply(sums: jax.Array, tile: Any, activations: Any, fmt: str, groups: int
     def emit(_: Any, sums: Any, tile: Any, activations: Any) -> Any:
         codes, scales = thread_words(tile, planes_of(fmt), 2)
         numbers = [llvm.extractelement(register, WORDS.constant(0)) for register in sums.registers.flat]
-        text = instruction(sums.shape[1], _WIDENED[fmt], format_of(activations))
+        widened = "e5m2" if FOLDINGS[fmt].element == jnp.float8_e5m2 else "e4m3"
+        text = instruction(sums.shape[1], widened, format_of(activations))
         first = descriptor(low_descriptor(activations))
         blocks = _fragments(codes, scales, fmt)
         for number in range(groups):

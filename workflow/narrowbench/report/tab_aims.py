@@ -1,6 +1,5 @@
 """`tab_aims`: what the kernels were meant to reach, and what the record says of each aim."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -77,9 +76,5 @@ def _figures(
         shares = RoofShares(material, ours)
         known = {index: shares.measured(line) for index, line in ours.iterrows()}
         return {index: share for index, share in known.items() if share is not None}, None
-    found = over_best(ours, _held_against(aim.over, lines), aim.quantity)
+    found = over_best(ours, lines[lines.kernel.isin(aim.over)], aim.quantity)
     return {each.line.name: each.ratio.value for each in found}, sum(each.is_same_board for each in found)
-
-
-def _held_against(kernels: Sequence[str], lines: pd.DataFrame) -> pd.DataFrame:
-    return lines[lines.kernel.isin(kernels)]
